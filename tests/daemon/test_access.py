@@ -108,7 +108,7 @@ def is_refused(sent: Sent) -> bool:
     return False
 
 
-def test_the_document_says_of_every_command_what_it_needs() -> None:
+def test_the_document_lists_the_permission_of_every_command() -> None:
     assert NEEDS.keys() == set(Command)
 
 
@@ -132,7 +132,7 @@ def test_a_command_needs_what_the_document_says(bench: Bench, command: Command, 
 
 
 @pytest.mark.parametrize("command", Command)
-def test_operators_may_do_everything_but_what_is_for_tools(bench: Bench, command: Command) -> None:
+def test_operators_may_do_everything_except_commands_for_tools(bench: Bench, command: Command) -> None:
     payload = Prepared(bench).payloads[command]
     use(bench, allow({"who": ["everyone"], "deny": ALL}, operators=[f"user {ALICE}"]))
     sent = as_user(bench, ALICE, command, **payload)
@@ -140,7 +140,7 @@ def test_operators_may_do_everything_but_what_is_for_tools(bench: Bench, command
 
 
 @pytest.mark.parametrize("command", [one for one in Command if one is not Command.IMPORT_STATE])
-def test_no_rule_binds_root_or_the_daemons_own_user(bench: Bench, command: Command) -> None:
+def test_no_rule_restricts_root_or_the_daemons_own_user(bench: Bench, command: Command) -> None:
     payload = Prepared(bench).payloads[command]
     use(bench, allow({"who": ["everyone"], "deny": ALL}))
     for uid in {0, os.geteuid()}:
@@ -154,7 +154,7 @@ def test_without_rules_everyone_may_do_everything_but_operate(bench: Bench, comm
     assert is_refused(as_user(bench, ALICE, command, **payload)) is refused
 
 
-def test_a_refusal_names_user_verb_queue_and_what_to_do_and_changes_nothing(bench: Bench) -> None:
+def test_a_refusal_names_user_permission_queue_and_remedy_and_changes_nothing(bench: Bench) -> None:
     use(bench, allow(default=("browse",)))
     error = as_user(bench, ALICE, "publish", queue="line.a").answer.error
     way_out = "ask the device's owner for a rule (access.rules) that allows it"
@@ -163,7 +163,7 @@ def test_a_refusal_names_user_verb_queue_and_what_to_do_and_changes_nothing(benc
     assert as_user(bench, ALICE, "status", queue="line.a").data["exists"] is False
 
 
-def test_the_first_rule_about_user_queue_and_verb_counts(bench: Bench) -> None:
+def test_the_first_rule_about_user_queue_and_permission_counts(bench: Bench) -> None:
     everyone = {"who": ["everyone"]}
     tree = allow(
         for_user(ALICE, "publish", queue="pay"),
@@ -188,7 +188,7 @@ def test_a_pattern_must_match_the_whole_name(bench: Bench) -> None:
     assert codes == ["OK", "OK", FORBIDDEN, FORBIDDEN]
 
 
-def test_what_was_found_of_a_user_and_a_queue_is_found_anew_when_rules_are_exchanged(bench: Bench) -> None:
+def test_cached_decisions_are_discarded_when_the_rules_change(bench: Bench) -> None:
     use(bench, allow(for_user(ALICE, "publish")))
     assert as_user(bench, ALICE, "publish", queue="q").code == "OK"
     use(bench, allow(for_user(BOB, "publish")))
@@ -210,7 +210,7 @@ ENTRIES = st.builds(
     VERBS,
     st.lists(st.tuples(*map(st.sampled_from, ((ALICE, BOB), ALL, "abc"))), max_size=9),
 )
-def test_whatever_the_rules_are_the_first_that_fits_counts(
+def test_of_any_rules_the_first_match_counts(
     entries: list[Fields], default: list[str], questions: list[tuple[int, str, str]]
 ) -> None:
     access = Access(read_access(allow(*entries, default=tuple(default)), "file"), daemon_uid=1)
@@ -229,7 +229,7 @@ def test_whatever_the_rules_are_the_first_that_fits_counts(
         assert access.is_open(Verb(verb)) <= by_hand(uid, verb, queue)
 
 
-def test_any_number_of_queues_may_be_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permissions_can_be_checked_for_any_number_of_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postroom_daemon.policy.access.CACHE_LIMIT", 10)
     access = Access(read_access(allow(for_user(ALICE, "publish", queue="q7")), "file"), daemon_uid=1)
     assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]
@@ -239,7 +239,7 @@ def test_any_number_of_queues_may_be_asked_for(bench: Bench, monkeypatch: pytest
 # --- client ids -----------------------------------------------------------------------------------------------
 
 
-def test_a_registered_client_id_is_for_its_user_and_for_who_may_become_anybody(bench: Bench) -> None:
+def test_a_registered_client_id_is_for_its_user_and_for_masters(bench: Bench) -> None:
     use(bench, {"clients": {"press-7": str(ALICE), "nobody-s": "no.such.user"}})
     codes = {}
     for client in ("press-7", "nobody-s", "any"):
@@ -251,7 +251,7 @@ def test_a_registered_client_id_is_for_its_user_and_for_who_may_become_anybody(b
     assert {one for one, code in codes.items() if code == FORBIDDEN} == refused
 
 
-def test_who_waits_under_an_id_that_is_registered_for_another_user_meanwhile_gets_nothing(bench: Bench) -> None:
+def test_a_waiting_client_gets_nothing_if_its_id_is_registered_for_another_user_meanwhile(bench: Bench) -> None:
     waiting = as_user(bench, ALICE, "consume_next", queue="a", waitMs=60_000)
     use(bench, {"clients": {f"client-{ALICE}": str(BOB)}})
     bench.publish("a")
@@ -262,7 +262,7 @@ def test_who_waits_under_an_id_that_is_registered_for_another_user_meanwhile_get
 # --- users and groups -----------------------------------------------------------------------------------------
 
 
-def test_a_user_without_an_entry_is_meant_by_number_and_by_everyone_alone() -> None:
+def test_a_user_without_an_entry_matches_only_by_number_and_everyone() -> None:
     tree = allow(for_user(ALICE, "publish"), {"who": ["group root", "user root"], "allow": ["consume"]},
                  {"who": ["everyone"], "allow": ["browse"]})  # fmt: skip
     access = Access(read_access(tree, "file"), daemon_uid=1)
@@ -270,7 +270,7 @@ def test_a_user_without_an_entry_is_meant_by_number_and_by_everyone_alone() -> N
     assert [verb for verb, told in access.rulings(2**32 - 2, "q").items() if told.allowed] == ["browse"]
 
 
-def test_what_is_denied_to_a_group_is_denied_to_a_user_whose_groups_are_not_known() -> None:
+def test_a_denial_to_a_group_applies_to_a_user_whose_groups_are_unknown() -> None:
     both = {"who": ["group root"], "allow": ["consume"], "deny": ["publish"]}
     tree = allow(for_user(BOB, "publish"), both, default=("publish", "browse"))
     access = Access(read_access(tree, "file"), daemon_uid=54000)
@@ -278,7 +278,7 @@ def test_what_is_denied_to_a_group_is_denied_to_a_user_whose_groups_are_not_know
         assert [verb for verb, ruling in access.rulings(uid, "q").items() if ruling.allowed] == told
 
 
-def test_a_user_who_leaves_the_device_is_kept_out_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_removed_from_the_device_is_still_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = allow({"who": ["user daemon"], "deny": ["publish"]}, default=("publish",))
     access = Access(read_access(tree, "file"), daemon_uid=54000)
     assert not access.may(1, Verb.PUBLISH, "q")
@@ -288,7 +288,7 @@ def test_a_user_who_leaves_the_device_is_kept_out_further(monkeypatch: pytest.Mo
     assert not access.may(1, Verb.PUBLISH, "q")
 
 
-def test_nobody_waits_for_a_directory_of_users_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_directory_that_does_not_answer_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     answered, find = threading.Event(), pwd.getpwuid
 
     def slow(uid: int) -> pwd.struct_passwd:
@@ -307,7 +307,7 @@ def test_nobody_waits_for_a_directory_of_users_that_does_not_answer(monkeypatch:
     assert access.may(1, Verb.PUBLISH, "q")
 
 
-def test_the_groups_of_a_user_are_those_that_the_system_tells() -> None:
+def test_the_groups_of_a_user_are_those_that_the_system_reports() -> None:
     for entry in pwd.getpwall():
         told = Accounts().groups_of(entry.pw_uid)
         known = pwd.getpwuid(entry.pw_uid)

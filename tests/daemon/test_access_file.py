@@ -76,7 +76,7 @@ def rules(*entries: Any, **more: Any) -> dict[str, Any]:
         ({"clients": {"a": "b:c"}}, 'clients.a: expected name or number of a user, got "b:c"'),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, tree: Any, told: str | None) -> None:
+def test_an_invalid_rule_is_refused_with_its_place(tmp_path: Path, tree: Any, told: str | None) -> None:
     if told is None:  # a name of two words, which some directories of users have
         configured(tmp_path, tree)
         return
@@ -86,17 +86,17 @@ def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, tree: An
     assert str(refused.value).startswith(f"{tmp_path / 'config.json'}: ")
 
 
-def test_a_file_that_says_nothing_of_access_has_the_rules_of_one_without(tmp_path: Path) -> None:
+def test_a_file_without_access_rules_behaves_like_no_file(tmp_path: Path) -> None:
     assert configured(tmp_path, {}) == configured(tmp_path, {"access": {}, "clients": {}}) == AccessRules()
 
 
-def test_rules_are_shown_as_they_stand_in_the_file(tmp_path: Path) -> None:
+def test_rules_are_shown_as_they_are_in_the_file(tmp_path: Path) -> None:
     assert configured(tmp_path, RULES).to_wire() == RULES
     told = json.loads(run(tmp_path, "check-config", "--json").stdout)
     assert {"access": told["access"], "clients": told["clients"]} == RULES
 
 
-def test_a_name_that_the_device_does_not_know_is_a_warning_and_no_more(tmp_path: Path) -> None:
+def test_an_unknown_name_is_only_a_warning(tmp_path: Path) -> None:
     named = {"who": ["user no.such.user", "group no.such.group", "user root"], "allow": ["publish"]}
     (tmp_path / "config.json").write_text(json.dumps(rules(named, named) | {"clients": {"a": "no.such.user"}}))
     assert load(tmp_path, None, {}, {}).warnings == (
@@ -106,7 +106,7 @@ def test_a_name_that_the_device_does_not_know_is_a_warning_and_no_more(tmp_path:
     assert "warning: access.rules[0]: this device has no user no.such.user" in run(tmp_path, "check-config").stdout
 
 
-def test_a_rule_that_would_keep_nobody_out_starts_no_daemon_and_is_told_wherever_one_looks(tmp_path: Path) -> None:
+def test_a_rule_without_effect_prevents_the_start_and_is_reported_everywhere(tmp_path: Path) -> None:
     for unknown in ("user no.such.user", "group no.such.group"):
         configured(tmp_path, rules({"who": ["everyone"], "deny": ["browse"]}, {"who": [unknown], "deny": ["publish"]}))
         told = f"access.rules[1].who: this device has no {unknown}, so the rule would deny nobody anything"
@@ -132,7 +132,7 @@ def test_the_configuration_is_shown_with_its_rules_in_their_order(tmp_path: Path
     ]
 
 
-def test_what_a_user_may_do_in_a_queue_is_told_with_what_says_so(tmp_path: Path) -> None:
+def test_the_permissions_of_a_user_in_a_queue_are_shown_with_their_rules(tmp_path: Path) -> None:
     configured(tmp_path, RULES)
     told = json.loads(run(tmp_path, "access", "--user", ALICE, "--queue", "pay.in", "--json").stdout)
     assert told["verbs"] == {
@@ -156,7 +156,7 @@ def test_what_a_user_may_do_in_a_queue_is_told_with_what_says_so(tmp_path: Path)
     )
 
 
-def test_the_rules_about_a_user_are_told_without_a_queue(tmp_path: Path) -> None:
+def test_the_rules_about_a_user_are_shown_without_a_queue(tmp_path: Path) -> None:
     configured(tmp_path, RULES)
     told = json.loads(run(tmp_path, "access", "--user", ALICE, "--json").stdout)
     assert [one["rule"] for one in told["rules"]] == [0, 1]
@@ -166,7 +166,7 @@ def test_the_rules_about_a_user_are_told_without_a_queue(tmp_path: Path) -> None
     assert run(tmp_path, "access", "--user", "root").stdout.splitlines()[1] == "an operator, who may do everything"
 
 
-def test_only_a_user_that_there_is_can_be_asked_about_by_name(tmp_path: Path) -> None:
+def test_only_an_existing_user_can_be_named(tmp_path: Path) -> None:
     done = run(tmp_path, "access", "--user", "no.such.user")
     assert (done.exit_code, done.stderr) == (
         1,

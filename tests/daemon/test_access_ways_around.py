@@ -15,7 +15,7 @@ def bench(make_bench: Callable[..., Bench]) -> Bench:
     return make_bench("memory").open()
 
 
-def test_each_message_of_a_batch_is_looked_at_by_itself(bench: Bench) -> None:
+def test_each_message_of_a_batch_is_checked_separately(bench: Bench) -> None:
     use(bench, allow(for_user(ALICE, "publish", queue="a")))
     messages = [{"queue": "a", "message": 1}, {"queue": "b", "message": 2}, {"queue": "a", "message": 3}]
     results = as_user(bench, ALICE, "publish_batch", messages=messages).data["results"]
@@ -24,7 +24,7 @@ def test_each_message_of_a_batch_is_looked_at_by_itself(bench: Bench) -> None:
     assert bench.do("status", queue="b")["exists"] is False
 
 
-def test_who_settles_and_publishes_needs_both_and_else_changes_nothing(bench: Bench) -> None:
+def test_settling_with_a_publish_needs_both_permissions_or_changes_nothing(bench: Bench) -> None:
     bench.publish("a")
     use(bench, allow(for_user(ALICE, "consume", queue="a"), for_user(ALICE, "publish", queue="b")))
     delivery = as_user(bench, ALICE, "consume_next", queue="a").data
@@ -35,7 +35,7 @@ def test_who_settles_and_publishes_needs_both_and_else_changes_nothing(bench: Be
     assert as_user(bench, ALICE, "ack_and_publish", **one, messages=[{"queue": "b"}]).code == "OK"
 
 
-def test_a_lease_id_that_became_known_settles_nothing_for_who_may_not_consume(bench: Bench) -> None:
+def test_a_leaked_lease_id_settles_nothing_for_a_user_who_may_not_consume(bench: Bench) -> None:
     bench.publish("a")
     delivery = as_user(bench, ALICE, "consume_next", queue="a").data
     one = {"messageKey": delivery["message"]["messageKey"], "leaseId": delivery["lease"]["leaseId"]}
@@ -48,7 +48,7 @@ def test_a_lease_id_that_became_known_settles_nothing_for_who_may_not_consume(be
     assert bench.do("status", queue="a")["metrics"]["inflight"] == 1
 
 
-def test_the_history_of_a_message_gives_the_lease_in_force_to_its_holder_and_operators_alone(bench: Bench) -> None:
+def test_the_history_of_a_message_shows_the_current_lease_only_to_its_consumer_and_operators(bench: Bench) -> None:
     key = bench.publish("a")
     lease = as_user(bench, ALICE, "consume_next", queue="a").data["lease"]["leaseId"]
     shown = {
@@ -60,7 +60,7 @@ def test_the_history_of_a_message_gives_the_lease_in_force_to_its_holder_and_ope
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid"])
-def test_a_consumers_name_settles_nothing_for_another_user_also_after_a_restart(
+def test_a_consumers_name_settles_nothing_for_another_user_even_after_a_restart(
     make_bench: Callable[..., Bench], backend: str
 ) -> None:
     bench = make_bench(backend).open()
@@ -81,7 +81,7 @@ def letters(bench: Bench, name: str, **queues: str) -> None:
         bench.do("nack", messageKey=delivery["message"]["messageKey"], leaseId=delivery["lease"]["leaseId"])
 
 
-def test_a_shared_name_of_dead_letters_means_to_a_user_the_queues_that_are_his(bench: Bench) -> None:
+def test_a_shared_dead_letter_address_gives_a_user_only_permitted_queues(bench: Bench) -> None:
     letters(bench, "dead", a="", b="", c="")
     use(bench, allow(for_user(ALICE, "consume", "browse", "operate", queue="b"), for_user(ALICE, "browse", queue="c")))
     assert [one["queue"] for one in as_user(bench, ALICE, "list_dlq", queue="dead").data["messages"]] == ["b", "c"]
@@ -95,7 +95,7 @@ def test_a_shared_name_of_dead_letters_means_to_a_user_the_queues_that_are_his(b
         assert as_user(bench, BOB, command, queue="no such.dlq").code == FORBIDDEN
 
 
-def test_who_may_consume_from_all_queues_with_letters_but_one_waits_for_his_own(bench: Bench) -> None:
+def test_a_user_with_permission_for_some_queues_of_an_address_waits_for_their_dead_letters(bench: Bench) -> None:
     letters(bench, "dead", a="")
     bench.do("set_policy", queue="b", policy={"dlq": {"queue": "dead"}})
     use(bench, allow(for_user(BOB, "consume", queue="b")))
@@ -107,7 +107,7 @@ def test_who_may_consume_from_all_queues_with_letters_but_one_waits_for_his_own(
     assert waiting.data["message"]["queue"] == "b"
 
 
-def test_a_name_for_dead_letters_can_be_taken_only_by_who_operates_that_name(bench: Bench) -> None:
+def test_a_dead_letter_address_can_be_claimed_only_by_an_operator_of_that_name(bench: Bench) -> None:
     use(bench, allow(for_user(ALICE, "operate", pattern="line\\..*"), default=("publish",)))
     refused = as_user(bench, ALICE, "set_policy", queue="line.a", policy={"dlq": {"queue": "payroll"}})
     assert refused.code == FORBIDDEN
@@ -116,7 +116,7 @@ def test_a_name_for_dead_letters_can_be_taken_only_by_who_operates_that_name(ben
 
 
 @pytest.mark.parametrize("target", ["b", "new"])
-def test_nothing_is_brought_to_a_queue_by_who_does_not_operate_it(bench: Bench, target: str) -> None:
+def test_moving_messages_to_a_queue_needs_the_right_to_operate_it(bench: Bench, target: str) -> None:
     dead, waits = bench.publish("mine", "dead"), bench.publish("mine")
     bench.publish("b")
     bench.do("nack", messageKey=bench.do("consume_next", queue="mine")["message"]["messageKey"], consumerId="client")
@@ -140,7 +140,7 @@ def test_a_message_that_was_moved_belongs_to_the_queue_in_which_it_is(bench: Ben
     assert told["events"] == []  # they name the other queue
 
 
-def test_the_history_of_a_message_that_is_gone_is_for_who_may_browse_its_queues(bench: Bench) -> None:
+def test_the_history_of_a_message_that_is_gone_needs_the_right_to_browse_its_queues(bench: Bench) -> None:
     key = bench.publish("a")
     bench.do("purge", queue="a")
     use(bench, allow(for_user(ALICE, "browse", queue="a")))
@@ -148,7 +148,7 @@ def test_the_history_of_a_message_that_is_gone_is_for_who_may_browse_its_queues(
     assert as_user(bench, BOB, "get_message", messageKey=key, events=9).code == FORBIDDEN
 
 
-def test_whether_a_message_or_queue_exists_is_not_told_to_who_has_nothing_to_do_with_it(bench: Bench) -> None:
+def test_users_without_permission_cannot_learn_whether_a_message_or_queue_exists(bench: Bench) -> None:
     key = bench.publish("a")
     use(bench, allow(for_user(ALICE, "browse", queue="b")))
     for command in ("ack", "nack", "hold", "get_message", "quarantine_dlq", "reprocess_dlq", "move"):
@@ -161,7 +161,7 @@ def test_whether_a_message_or_queue_exists_is_not_told_to_who_has_nothing_to_do_
     assert as_user(bench, ALICE, "list_queues").data["queues"] == []
 
 
-def test_lists_of_all_queues_leave_out_what_is_not_for_the_user(bench: Bench) -> None:
+def test_lists_of_queues_leave_out_those_without_permission(bench: Bench) -> None:
     for queue in ("a", "b", "c"):
         bench.publish(queue)
         bench.do("consume_next", queue=queue)
@@ -177,7 +177,7 @@ def test_lists_of_all_queues_leave_out_what_is_not_for_the_user(bench: Bench) ->
     assert as_user(bench, ALICE, "list_schedules", limit=1).data["next"] == ""
 
 
-def test_pages_of_queues_have_each_that_is_for_the_user_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_queues_have_each_permitted_queue_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         bench.publish(f"q{number:02}")
     use(bench, allow(for_user(ALICE, "browse", pattern="q.[37]")))
@@ -192,7 +192,7 @@ def test_pages_of_queues_have_each_that_is_for_the_user_once(bench: Bench, monke
     assert found == ["q03", "q07", "q13", "q17", "q23", "q27"]
 
 
-def test_a_schedule_publishes_for_who_operates_its_queue_and_is_replaced_by_nobody_else(bench: Bench) -> None:
+def test_a_schedule_belongs_to_operators_of_its_queue_and_nobody_else_replaces_it(bench: Bench) -> None:
     plan: Fields = {"name": "tick", "cron": "@every 1s"}
     use(bench, allow(for_user(ALICE, "operate", queue="a"), for_user(BOB, "operate", queue="b"), default=("publish",)))
     assert as_user(bench, ALICE, "set_schedule", **plan, queue="b").code == FORBIDDEN
@@ -205,7 +205,7 @@ def test_a_schedule_publishes_for_who_operates_its_queue_and_is_replaced_by_nobo
     assert bench.do("status", queue="a")["metrics"]["ready"] == 1
 
 
-def test_what_a_message_carries_opens_no_other_queue(bench: Bench) -> None:
+def test_fields_of_a_message_give_no_access_to_another_queue(bench: Bench) -> None:
     use(bench, allow(for_user(ALICE, "publish", "consume", queue="a")))
     carried = {"replyTo": "b", "correlationId": "b", "orderingKey": "b", "attributes": {"queue": "b", "replyTo": "b"}}
     as_user(bench, ALICE, "publish", queue="a", message={"queue": "b"}, **carried, delayMs=10)
@@ -215,7 +215,7 @@ def test_what_a_message_carries_opens_no_other_queue(bench: Bench) -> None:
     assert as_user(bench, ALICE, "consume_next", queue="b").code == FORBIDDEN
 
 
-def test_who_waits_is_asked_again_what_he_may_when_a_message_comes(bench: Bench) -> None:
+def test_permissions_of_a_waiting_request_are_checked_again_when_a_message_arrives(bench: Bench) -> None:
     use(bench, allow(for_user(ALICE, "consume", queue="a")))
     waiting = as_user(bench, ALICE, "consume_next", queue="a", waitMs=60_000)
     use(bench, allow(default=()))
@@ -224,7 +224,9 @@ def test_who_waits_is_asked_again_what_he_may_when_a_message_comes(bench: Bench)
     assert bench.do("status", queue="a")["metrics"]["ready"] == 1
 
 
-def test_a_repeat_gets_the_first_answer_whatever_counts_since_and_another_users_copy_does_not(bench: Bench) -> None:
+def test_a_repeat_gets_the_first_answer_even_if_rules_have_changed_and_another_users_copy_does_not(
+    bench: Bench,
+) -> None:
     sent = as_user(bench, ALICE, "publish", queue="a")
     use(bench, allow(default=()))
     again = bench.again(sent)

@@ -43,7 +43,7 @@ def held_bytes(bench: Bench, queue: str = "q") -> int:
 # --- messages and bytes -------------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_refuses_and_takes_again_once_one_is_done(any_bench: Bench) -> None:
+def test_a_full_queue_refuses_and_accepts_again_once_a_message_is_settled(any_bench: Bench) -> None:
     limit(any_bench, messages=2)
     for body in ("a", "b"):
         any_bench.publish(message=body)
@@ -83,7 +83,7 @@ def test_the_limit_is_exact_within_a_batch(any_bench: Bench) -> None:
     assert counts(any_bench) == {"ready": 3}
 
 
-def test_what_an_ack_frees_may_be_published_with_it(any_bench: Bench) -> None:
+def test_space_that_an_ack_frees_may_be_used_by_its_publish(any_bench: Bench) -> None:
     limit(any_bench, messages=1)
     any_bench.publish(message="old")
     lease = any_bench.do("consume_next", queue="q")["lease"]
@@ -94,7 +94,7 @@ def test_what_an_ack_frees_may_be_published_with_it(any_bench: Bench) -> None:
     assert bodies(any_bench) == ["new"]
 
 
-def test_bytes_count_bodies_and_headers_as_they_are_kept(any_bench: Bench) -> None:
+def test_bytes_count_bodies_and_headers_as_they_are_stored(any_bench: Bench) -> None:
     any_bench.publish(message="x" * 100)
     one = held_bytes(any_bench)
     assert one > 100
@@ -105,7 +105,7 @@ def test_bytes_count_bodies_and_headers_as_they_are_kept(any_bench: Bench) -> No
     assert any_bench.send("publish", queue="q", message="z" * 2 * one).code == "ERR_MESSAGE_TOO_LARGE"
 
 
-def test_a_message_is_measured_by_its_own_bytes(any_bench: Bench) -> None:
+def test_the_size_of_a_message_is_that_of_its_own_bytes(any_bench: Bench) -> None:
     limit(any_bench, messageBytes=4)
     any_bench.publish(message="가x", attributes={"long": "headers do not count"})
     any_bench.publish(message="AAECAw==", encoding="base64")  # four bytes
@@ -117,7 +117,7 @@ def test_a_message_is_measured_by_its_own_bytes(any_bench: Bench) -> None:
 # --- what gives way -----------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_ready_message_gives_way_whatever_its_priority(any_bench: Bench) -> None:
+def test_the_oldest_ready_message_is_evicted_whatever_its_priority(any_bench: Bench) -> None:
     limit(any_bench, messages=3, overflow="drop-oldest")
     for body, priority in (("a", 9), ("b", 0), ("c", 5)):
         any_bench.publish(message=body, priority=priority)
@@ -127,7 +127,7 @@ def test_the_oldest_ready_message_gives_way_whatever_its_priority(any_bench: Ben
     assert status["totals"]["dropped"] == 1
 
 
-def test_nothing_in_flight_or_delayed_gives_way(any_bench: Bench) -> None:
+def test_no_message_in_flight_or_delayed_is_evicted(any_bench: Bench) -> None:
     limit(any_bench, messages=2, overflow="drop-oldest")
     any_bench.publish(message="a")
     any_bench.do("consume_next", queue="q")
@@ -137,7 +137,7 @@ def test_nothing_in_flight_or_delayed_gives_way(any_bench: Bench) -> None:
     assert counts(any_bench) == {"inflight": 1, "delayed": 1}
 
 
-def test_as_many_give_way_as_the_bytes_of_the_new_one_need(any_bench: Bench) -> None:
+def test_as_many_are_evicted_as_the_bytes_of_the_new_one_need(any_bench: Bench) -> None:
     for body in "abc":
         any_bench.publish(message=body)
     limit(any_bench, bytes=held_bytes(any_bench), overflow="drop-oldest")
@@ -145,7 +145,7 @@ def test_as_many_give_way_as_the_bytes_of_the_new_one_need(any_bench: Bench) -> 
     assert bodies(any_bench) == ["c", "d" * 10]
 
 
-def test_a_batch_pushes_out_what_was_there_and_then_its_own_first(any_bench: Bench) -> None:
+def test_a_batch_evicts_older_messages_and_then_its_own_first(any_bench: Bench) -> None:
     limit(any_bench, messages=3, overflow="drop-oldest")
     for body in "abc":
         any_bench.publish(message=body)
@@ -155,7 +155,7 @@ def test_a_batch_pushes_out_what_was_there_and_then_its_own_first(any_bench: Ben
     assert any_bench.do("status", queue="q")["totals"]["dropped"] == 5
 
 
-def test_where_the_limit_was_lowered_a_request_drops_a_bounded_number(
+def test_after_the_limit_was_lowered_a_request_drops_a_bounded_number(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "DROPS_LIMIT", 4)
@@ -169,7 +169,7 @@ def test_where_the_limit_was_lowered_a_request_drops_a_bounded_number(
     assert bodies(bench) == ["y", "z"]
 
 
-def test_what_has_no_room_may_become_a_dead_letter(any_bench: Bench) -> None:
+def test_an_overflowing_message_may_become_a_dead_letter(any_bench: Bench) -> None:
     limit(any_bench, messages=1, overflow="dead-letter")
     any_bench.publish(message="a")
     sent = any_bench.send("publish", queue="q", message="b")
@@ -186,7 +186,7 @@ def test_what_has_no_room_may_become_a_dead_letter(any_bench: Bench) -> None:
     assert bodies(any_bench) == ["b"]
 
 
-def test_where_no_dead_letters_are_kept_it_is_dropped_and_counted(any_bench: Bench) -> None:
+def test_without_a_dead_letter_queue_it_is_dropped_and_counted(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy={"limits": {"messages": 1, "overflow": "dead-letter"}})
     any_bench.do("set_policy", queue="q", policy={"dlq": {"enabled": False}})
     any_bench.publish()
@@ -197,7 +197,7 @@ def test_where_no_dead_letters_are_kept_it_is_dropped_and_counted(any_bench: Ben
 # --- how fast -----------------------------------------------------------------------------------------------------
 
 
-def test_a_second_s_messages_may_come_at_once_and_then_as_time_passes(any_bench: Bench) -> None:
+def test_one_second_of_messages_may_come_at_once_and_then_as_time_passes(any_bench: Bench) -> None:
     limit(any_bench, publishPerSec=4)
     sent = [any_bench.make("publish", queue="q") for _ in range(6)]
     any_bench.run(*sent)
@@ -222,7 +222,7 @@ def test_a_slow_rate_lets_one_through_after_its_time(bench: Bench) -> None:
     bench.publish()
 
 
-def test_refusals_take_nothing_of_the_rate(bench: Bench) -> None:
+def test_refusals_use_nothing_of_the_rate(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"limits": {"publishPerSec": 2, "messages": 1}})
     bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]
@@ -232,7 +232,7 @@ def test_refusals_take_nothing_of_the_rate(bench: Bench) -> None:
     bench.publish()
 
 
-def test_a_group_that_is_taken_back_takes_nothing_of_the_rate(bench: Bench) -> None:
+def test_a_group_that_is_rolled_back_uses_nothing_of_the_rate(bench: Bench) -> None:
     limit(bench, publishPerSec=1)
 
     with bench.full_disk():
@@ -249,7 +249,7 @@ def test_buckets_that_are_full_are_forgotten() -> None:
     assert reached(rates, str) <= 1001
 
 
-def test_what_is_published_while_there_is_no_limit_counts_for_none_that_comes_later(bench: Bench) -> None:
+def test_messages_published_without_a_limit_do_not_count_for_a_later_one(bench: Bench) -> None:
     limit(bench, publishPerSec=1)
     bench.publish()
     limit(bench, publishPerSec=0)

@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_its_files_are_as_the_manifest_says_and_only_for_their_owner(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_the_files_of_a_backup_match_the_manifest_and_are_private(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench(segment_bytes=2000))
     (origin.bench.path / "config.json").write_text('{"nodeId": "here"}')
     origin.bench.config = replace(origin.bench.config, file=origin.bench.path / "config.json")
@@ -51,7 +51,7 @@ def test_its_files_are_as_the_manifest_says_and_only_for_their_owner(make_bench:
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz"])
-def test_a_tar_holds_the_same_files(make_bench: MakeBench, tmp_path: Path, ending: str) -> None:
+def test_a_tar_contains_the_same_files(make_bench: MakeBench, tmp_path: Path, ending: str) -> None:
     origin = Origin.begin(make_bench())
     origin.work(30)
     path = tmp_path / f"backup{ending}"
@@ -90,7 +90,7 @@ def test_the_journal_can_be_left_out(make_bench: MakeBench, tmp_path: Path) -> N
     assert set(contents(tmp_path / "backup")) == {"state.jsonl", "manifest.json"}
 
 
-def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_an_existing_target_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     for name in ("folder", "file.tar"):
         (tmp_path / name).mkdir()
@@ -102,7 +102,7 @@ def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["backup.zip", "backup.tar.xz", "state.json.gz"])
-def test_a_name_that_promises_another_kind_of_file_makes_no_folder(tmp_path: Path, name: str) -> None:
+def test_a_name_with_the_suffix_of_another_kind_of_file_makes_no_folder(tmp_path: Path, name: str) -> None:
     root, to = tmp_path / "root", tmp_path / name
     root.mkdir()
     done = CliRunner().invoke(main, ["backup", "--root", str(root), "--to", str(to)])
@@ -129,7 +129,7 @@ def test_a_backup_that_fails_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["backup", "backup.tar"])
-def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
+def test_the_remains_of_a_killed_backup_are_replaced_unless_it_is_still_running(
     make_bench: MakeBench, tmp_path: Path, name: str
 ) -> None:
     origin = Origin.begin(make_bench())
@@ -150,7 +150,7 @@ def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
 
 
 @pytest.mark.parametrize("place", ["data/payloads", "data/fs", "data/fs/q/inbox", "journal", "ipc/requests"])
-def test_a_place_among_the_daemons_own_files_is_refused(make_bench: MakeBench, place: str) -> None:
+def test_a_target_among_the_daemons_own_files_is_refused(make_bench: MakeBench, place: str) -> None:
     origin = Origin.begin(make_bench("hybrid"))
     origin.work(5)
     inside = origin.bench.path / place
@@ -174,7 +174,7 @@ def test_a_database_of_the_cpp_system_must_be_imported_first(make_bench: MakeBen
     )
 
 
-def test_a_directory_without_a_journal_is_no_root(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_directory_without_a_journal_is_not_a_root(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = make_bench()
     bench.path.mkdir()
     with pytest.raises(BackupError, match="nothing to back up"):
@@ -182,7 +182,7 @@ def test_a_directory_without_a_journal_is_no_root(make_bench: MakeBench, tmp_pat
     assert list(bench.path.iterdir()) == []
 
 
-def test_files_of_the_journal_that_go_meanwhile_make_its_copy_begin_later(
+def test_segments_removed_meanwhile_make_the_copied_journal_begin_later(
     make_bench: MakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     origin = Origin.begin(make_bench(segment_bytes=2000))
@@ -223,7 +223,7 @@ def test_a_root_whose_restore_was_interrupted_is_not_backed_up(make_bench: MakeB
     assert not (tmp_path / "backup").exists()
 
 
-def test_what_else_is_in_a_tar_is_left_out(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_other_files_in_a_tar_are_ignored(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     origin.publish()
     origin.back_up(tmp_path / "backup")
@@ -243,7 +243,7 @@ def test_what_else_is_in_a_tar_is_left_out(make_bench: MakeBench, tmp_path: Path
 
 
 @pytest.mark.parametrize("data", [b"", b"no tar at all", bytes(10240)])
-def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_something_that_is_not_a_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     for name in ("file", "missing", "."):
         with (

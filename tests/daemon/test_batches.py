@@ -99,7 +99,7 @@ def test_an_item_that_is_refused_changes_nothing_for_the_others(bench: Bench) ->
     assert bodies(lease(bench)) == ["b", "a"]
 
 
-def test_an_items_own_queue_counts_before_the_batchs(bench: Bench) -> None:
+def test_an_items_own_queue_overrides_that_of_the_batch(bench: Bench) -> None:
     bench.do("publish_batch", queue="q", messages=[{"message": "a"}, {"queue": "r", "message": "b"}, {"queue": None}])
     assert (counts(bench), counts(bench, "r")) == ({"ready": 2}, {"ready": 1})
 
@@ -122,7 +122,7 @@ def test_each_item_sees_the_ones_before_it(bench: Bench) -> None:
     assert bodies(lease(bench)) == ["a", "b"]
 
 
-def test_the_oldest_of_a_batch_give_way_to_its_last(bench: Bench) -> None:
+def test_the_oldest_of_a_batch_are_evicted_by_its_last(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"limits": {"messages": 2, "overflow": "drop-oldest"}})
     publish_batch(bench, "a", "b", "c", "d")
     assert bodies(lease(bench)) == ["c", "d"]
@@ -146,7 +146,7 @@ def test_a_message_that_is_published_and_dies_says_so(bench: Bench) -> None:
     ("command", "name"),
     [("publish_batch", "messages"), ("ack_batch", "items"), ("nack_batch", "items"), ("ack_and_publish", "messages")],
 )
-def test_what_is_no_batch_is_refused_whole(bench: Bench, command: str, name: str, given: Any, text: str) -> None:
+def test_an_invalid_batch_is_refused_completely(bench: Bench, command: str, name: str, given: Any, text: str) -> None:
     sent = bench.send(command, messageKey="k", queue="q", **{name: given})
     assert sent.answer.error is not None
     assert text in sent.answer.error.message
@@ -160,7 +160,9 @@ def test_a_thousand_messages_are_one_batch(bench: Bench) -> None:
     assert counts(bench) == {}
 
 
-def test_a_batch_that_the_disk_has_no_room_for_is_refused_whole(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_the_disk_has_no_space_for_is_refused_completely(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(type(bench.live.vitals), "has_space_to_publish", lambda self: False)
     for command in ("publish_batch", "ack_and_publish"):
         sent = bench.send(command, queue="q", messageKey="k", messages=messages("a", queue="q"))
@@ -174,7 +176,7 @@ def test_a_batch_that_the_disk_has_no_room_for_is_refused_whole(bench: Bench, mo
 # --- consume_next with max -----------------------------------------------------------------------------------------
 
 
-def test_max_brings_as_many_as_there_are(bench: Bench) -> None:
+def test_max_returns_as_many_as_there_are(bench: Bench) -> None:
     publish_batch(bench, "a", "b", "c")
     assert bodies(lease(bench, 2)) == ["a", "b"]
     assert bodies(lease(bench, 2)) == ["c"]
@@ -190,7 +192,7 @@ def test_each_message_has_a_lease_of_its_own(bench: Bench) -> None:
     assert first["lease"]["messageKey"] == first["message"]["messageKey"]
 
 
-def test_limits_in_flight_hold_for_many_at_once(bench: Bench) -> None:
+def test_limits_in_flight_apply_to_many_at_once(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"limits": {"inflight": 3, "inflightPerConsumer": 2}})
     publish_batch(bench, *range(6))
     assert len(lease(bench, consumerId="one")) == 2
@@ -207,7 +209,7 @@ def test_messages_of_one_ordering_key_come_one_after_the_other(bench: Bench) -> 
     assert bodies(lease(bench)) == ["a2"]
 
 
-def test_priorities_and_the_oldest_in_its_turn_hold_for_many_at_once(bench: Bench) -> None:
+def test_priorities_and_the_turn_of_the_oldest_apply_to_many_at_once(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"priority": {"oldestEvery": 3}})
     publish_batch(bench, "low")
     publish_batch(bench, "1", "2", "3", priority=5)
@@ -222,7 +224,7 @@ def test_a_reply_is_bounded_in_bytes_but_for_its_first_message(bench: Bench, mon
     assert [len(body) for body in bodies(lease(bench))] == [600]
 
 
-def test_a_message_whose_time_is_over_ends_the_reply_and_is_not_delivered(bench: Bench) -> None:
+def test_a_message_past_its_time_ends_the_reply_and_is_not_delivered(bench: Bench) -> None:
     publish_batch(bench, "first")
     publish_batch(bench, "short", ttlMs=10)
     publish_batch(bench, "last")
@@ -233,7 +235,7 @@ def test_a_message_whose_time_is_over_ends_the_reply_and_is_not_delivered(bench:
     assert bodies(lease(bench)) == ["last"]
 
 
-def test_a_wait_for_many_brings_what_comes_first(bench: Bench) -> None:
+def test_a_wait_for_many_returns_the_first_to_arrive(bench: Bench) -> None:
     waiting = bench.make("consume_next", queue="q", max=5, waitMs=1000)
     bench.run(waiting)
     assert not waiting.answers
@@ -241,7 +243,7 @@ def test_a_wait_for_many_brings_what_comes_first(bench: Bench) -> None:
     assert bodies(waiting.data["messages"]) == ["a", "b"]
 
 
-def test_a_wait_for_many_in_vain_is_answered_in_kind(bench: Bench) -> None:
+def test_a_wait_for_many_that_times_out_returns_an_empty_list(bench: Bench) -> None:
     waiting = bench.make("consume_next", queue="q", max=5, waitMs=1000)
     bench.run(waiting)
     bench.hands.pass_ms(2000)
@@ -249,7 +251,7 @@ def test_a_wait_for_many_in_vain_is_answered_in_kind(bench: Bench) -> None:
     assert waiting.data == {"messages": []}
 
 
-def test_a_repeat_gets_the_deliveries_that_are_not_over(bench: Bench) -> None:
+def test_a_repeat_gets_the_deliveries_that_have_not_ended(bench: Bench) -> None:
     publish_batch(bench, "a", "b")
     sent = bench.send("consume_next", queue="q", max=2)
     assert_repeatable(bench, sent)
@@ -292,7 +294,7 @@ def test_a_batch_settles_for_the_consumer_that_it_names(bench: Bench) -> None:
     assert codes(results) == ["ok", "ERR_LEASE_MISMATCH"]
 
 
-def test_a_nack_batch_does_with_each_what_its_item_says(bench: Bench) -> None:
+def test_a_nack_batch_treats_each_message_as_its_item_says(bench: Bench) -> None:
     publish_batch(bench, "a", "b", "c")
     again, dead, twice = lease(bench)
     sent = bench.send(
@@ -312,7 +314,7 @@ def test_a_nack_batch_does_with_each_what_its_item_says(bench: Bench) -> None:
     assert_repeatable(bench, sent)
 
 
-def test_dead_letters_of_one_batch_keep_to_their_cap(bench: Bench) -> None:
+def test_dead_letters_of_one_batch_respect_their_limit(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"dlq": {"maxMessages": 2}})
     publish_batch(bench, *range(5))
     sent = bench.send("nack_batch", items=[receipt(one) for one in lease(bench)])
@@ -368,7 +370,7 @@ def test_a_step_needs_the_lease(bench: Bench) -> None:
     assert counts(bench) == {"inflight": 1}
 
 
-def test_a_step_within_a_full_queue_takes_the_place_of_its_message(bench: Bench) -> None:
+def test_a_step_within_a_full_queue_replaces_its_message(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"limits": {"messages": 1}})
     publish_batch(bench, "a")
     (held,) = lease(bench)

@@ -66,9 +66,7 @@ def consume(bench: Bench) -> str:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EMFILE, errno.ENOMEM])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_error_that_passes_costs_no_message(
-    code: int, backend: str, disk: Unreadable, make_bench: MakeBench
-) -> None:
+def test_a_temporary_error_costs_no_message(code: int, backend: str, disk: Unreadable, make_bench: MakeBench) -> None:
     bench = served(make_bench, backend, disk)
     disk.code = code
     assert consume(bench) == "ERR_STORAGE_FAILED"
@@ -78,7 +76,7 @@ def test_an_error_that_passes_costs_no_message(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_body_that_is_never_given_is_looked_at_for_a_while_and_then_a_dead_letter(
+def test_a_body_that_stays_unreadable_is_retried_for_a_while_and_then_a_dead_letter(
     backend: str, disk: Unreadable, make_bench: MakeBench
 ) -> None:
     bench = served(make_bench, backend, disk)
@@ -107,7 +105,7 @@ def test_a_disk_that_is_gone_costs_no_message_however_long(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_who_waits_is_told_of_a_body_that_the_disk_does_not_give_and_who_publishes_is_not(
+def test_an_unreadable_body_is_an_error_for_the_waiting_consumer_and_not_for_the_publisher(
     backend: str, disk: Unreadable, make_bench: MakeBench
 ) -> None:
     bench = make_bench(backend)
@@ -133,7 +131,7 @@ def test_only_failed_reads_in_a_row_count() -> None:
     assert retry.note_failure("key", 2 * READS_MS)
 
 
-def test_a_message_that_was_given_up_and_is_brought_back_starts_from_nothing() -> None:
+def test_a_reprocessed_message_starts_with_no_failed_reads() -> None:
     retry = BodyRetry()
     given_up = [retry.note_failure("key", now) for now in (0, 1000, 2000, 3000, 5000)]
     assert given_up == [False, False, False, False, True]

@@ -72,7 +72,7 @@ def test_two_bad_requests_and_good_ones_between_them_are_each_answered_once(benc
     assert bench.do("consume_next", queue="q")["message"]["payload"] == "0"
 
 
-def test_an_answer_that_cannot_be_handed_over_keeps_nobody_else_from_theirs(bench: Bench) -> None:
+def test_an_answer_that_cannot_be_delivered_does_not_affect_others(bench: Bench) -> None:
     waiter = bench.make("consume_next", queue="q", consumerId="w", waitMs=10_000)
     bench.run(waiter)
 
@@ -128,7 +128,7 @@ def test_the_same_request_twice_in_one_group_is_executed_once(bench: Bench) -> N
     assert first.data == second.data and bench.event_types().count("published") == 1
 
 
-def test_a_waiting_client_that_is_gone_gets_nothing_and_the_next_one_gets_it(bench: Bench) -> None:
+def test_a_waiting_client_that_is_gone_gets_nothing_and_the_next_one_gets_the_message(bench: Bench) -> None:
     gone, there = (bench.make("consume_next", queue="q", consumerId=name, waitMs=9000) for name in ("gone", "there"))
     gone.request.alive = lambda: False
     bench.run(gone, there)
@@ -160,7 +160,7 @@ def test_a_wait_ends_with_nothing_at_its_time_counted_from_when_the_request_was_
     assert waiter.data == {"message": None}
 
 
-def test_a_waiter_for_whom_nothing_is_meant_does_not_keep_the_next_from_being_served(bench: Bench) -> None:
+def test_a_waiting_request_without_a_matching_message_does_not_block_the_next(bench: Bench) -> None:
     first, second = (bench.make("consume_next", queue="q", consumerId=name, waitMs=9000) for name in ("one", "two"))
     bench.run(first, second)
     bench.publish(targetConsumerId="two")
@@ -168,7 +168,7 @@ def test_a_waiter_for_whom_nothing_is_meant_does_not_keep_the_next_from_being_se
 
 
 @pytest.mark.parametrize("how", ["release", "resume", "reprocess", "due"])
-def test_whatever_makes_a_message_ready_serves_those_who_wait(bench: Bench, how: str) -> None:
+def test_whatever_makes_a_message_ready_serves_waiting_consumers(bench: Bench, how: str) -> None:
     key = bench.publish(delayMs=500 if how == "due" else 0)
     lease: dict[str, Any] = {}
     if how == "resume":
@@ -192,7 +192,7 @@ def test_whatever_makes_a_message_ready_serves_those_who_wait(bench: Bench, how:
     assert waiter.data["message"]["messageKey"] == key
 
 
-def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_beyond_the_limit_of_one_group_all_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(periodic, "ENDED_LEASES_LIMIT", 3)
     for _ in range(7):
         bench.publish()
@@ -206,7 +206,7 @@ def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch
     assert bench.do("status", queue="q")["metrics"]["delayed"] == 7
 
 
-def test_a_late_holder_is_refused_even_before_its_end_was_noticed(
+def test_a_late_consumer_is_refused_even_before_the_end_of_its_lease_was_processed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(periodic, "ENDED_LEASES_LIMIT", 0)
@@ -219,7 +219,7 @@ def test_a_late_holder_is_refused_even_before_its_end_was_noticed(
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "memory"])
-def test_a_repeat_gets_the_first_answer_also_after_a_crash(make_bench: Callable[..., Bench], backend: str) -> None:
+def test_a_repeat_gets_the_first_answer_even_after_a_crash(make_bench: Callable[..., Bench], backend: str) -> None:
     bench = make_bench(backend).open()
     publish = bench.send("publish", queue="q", message="x")
     consume = bench.send("consume_next", queue="q")
@@ -234,7 +234,7 @@ def test_a_repeat_gets_the_first_answer_also_after_a_crash(make_bench: Callable[
     assert bench.event_types().count("published") == 1
 
 
-def test_a_periodic_task_that_fails_is_logged_once_and_keeps_no_other_from_its_work(
+def test_a_periodic_task_that_fails_is_logged_once_and_blocks_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def faulty(context: Context) -> Iterator[list[Draft]]:
@@ -255,7 +255,7 @@ def test_a_periodic_task_that_fails_is_logged_once_and_keeps_no_other_from_its_w
     assert [record.getMessage() for record in caplog.records] == ["faulty failed, and will be tried again"]
 
 
-def test_an_answer_that_needs_a_confirmation_waits_for_it_and_a_question_does_not(bench: Bench) -> None:
+def test_an_answer_that_needs_a_confirmation_waits_for_it_and_a_query_does_not(bench: Bench) -> None:
     broker = bench.live.broker
     durable: list[int] = []
     broker.on_durable(lambda events: durable.append(events[-1]["id"]))

@@ -101,7 +101,7 @@ def test_init_never_overwrites_a_configuration(tmp_path):
     assert os.listdir(tmp_path) == ["config.json"]
 
 
-def test_a_root_that_cannot_be_made_is_told_in_one_line(tmp_path):
+def test_a_root_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     for command in ("init", "run"):
         done = postroomd(command, "--root", str(tmp_path / "file" / "root"))
@@ -111,7 +111,7 @@ def test_a_root_that_cannot_be_made_is_told_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("command", [("run",), ("check-config",), ("local", "health")])
-def test_a_root_that_is_a_file_is_told_in_one_line(tmp_path, command):
+def test_a_root_that_is_a_file_is_reported_in_one_line(tmp_path, command):
     (tmp_path / "file").write_text("")
     done = postroomd(command[0], "--root", str(tmp_path / "file"), *command[1:])
     assert done.exit_code == 1
@@ -121,7 +121,7 @@ def test_a_root_that_is_a_file_is_told_in_one_line(tmp_path, command):
 
 @pytest.mark.parametrize("denied", ["root", "above"])
 @pytest.mark.parametrize("command", ["run", "check-config"])
-def test_a_root_that_cannot_be_read_is_told_in_one_line(tmp_path, monkeypatch, command, denied):
+def test_a_root_that_cannot_be_read_is_reported_in_one_line(tmp_path, monkeypatch, command, denied):
     root = tmp_path / "above" / "root"
     root.mkdir(parents=True)
     if os.geteuid() == 0:  # who may read everything is refused nothing: the system's answer is put in its place
@@ -156,14 +156,14 @@ def raise_permission_error(path, **options):
         ("verify", ()),
     ],
 )
-def test_a_root_that_is_not_there_is_told_and_not_made(tmp_path, command, more):
+def test_a_missing_root_is_reported_and_not_made(tmp_path, command, more):
     done = postroomd(command, "--root", str(tmp_path / "misspelt"), *more)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"postroomd: {tmp_path / 'misspelt'} does not exist: there is nothing to ")
     assert os.listdir(tmp_path) == []
 
 
-def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path, monkeypatch):
+def test_an_error_of_the_system_is_reported_with_advice(tmp_path, monkeypatch):
     root, away = str(tmp_path / "root"), tmp_path / "away"
     postroomd("init", "--root", root)
     postroomd("local", "publish", "--root", root, "--queue", "q", "--message", "m")
@@ -178,7 +178,7 @@ def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path, monkeypatch):
     assert refusal(OSError(5, "Input/output error")) == "[Errno 5] Input/output error"
 
 
-def test_a_service_is_not_set_up_with_a_python_that_it_does_not_see(monkeypatch):
+def test_a_service_is_not_set_up_with_a_python_that_it_cannot_see(monkeypatch):
     program = Path(sys.executable).with_name("postroomd")
     monkeypatch.setattr(sys, "argv", [str(program)])
     monkeypatch.setattr(setup, "HIDDEN", ())
@@ -197,7 +197,7 @@ def test_the_root_may_come_from_the_environment(tmp_path):
     assert "--root" in done.stderr
 
 
-def test_check_config_says_each_value_and_its_source(tmp_path):
+def test_check_config_shows_each_value_and_its_source(tmp_path):
     (tmp_path / "config.json").write_text('{"log": {"level": "debug"}, "lease": {"sweepIntervalMs": 0}}')
     environ = {"POSTROOM_NODE_ID": "n7"}
     done = postroomd("check-config", "--root", str(tmp_path), "--ipc-root", "box", environ=environ)
@@ -233,7 +233,7 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_2(tmp_path, command):
     assert not root.exists()
 
 
-def test_check_config_as_json_tells_an_error_as_json(tmp_path):
+def test_check_config_as_json_reports_an_error_as_json(tmp_path):
     (tmp_path / "config.json").write_text('{"ipc": {"root": 5}}')
     done = postroomd("check-config", "--root", str(tmp_path), "--json")
     told = json.loads(done.stdout)
@@ -280,7 +280,7 @@ def test_each_line_of_a_traceback_carries_the_level():
     assert all(line.startswith("ERROR ") for line in lines)
 
 
-def test_each_line_begins_with_the_local_time_where_that_is_wanted():
+def test_each_line_begins_with_the_local_time_if_configured():
     record = logging.LogRecord("x", logging.INFO, "", 0, "ready", (), None)
     record.created = 1_800_000_000.25
     when, _, rest = LineFormatter(timed=True).format(record).partition(" ")
@@ -325,14 +325,14 @@ def test_local_refuses_wrong_use_before_it_opens_anything(tmp_path):
     assert not Path(root).exists()
 
 
-def test_the_root_of_a_local_command_is_needed_somewhere():
+def test_a_local_command_requires_a_root():
     done = postroomd("local", "health")
     assert done.exit_code == 2
     assert "--root" in done.stderr
     assert postroomd("local", "health", "--help").exit_code == 0
 
 
-def test_local_says_what_an_option_means_to_its_command_and_what_holds_without_it() -> None:
+def test_local_explains_each_option_of_its_command_and_the_default() -> None:
     for words, said in (
         ("browse", ("held or dead (default ready)", "Maximum number of entries to print", "(default: all)")),
         ("purge", ("Do one page of at most so many messages (default: all pages)",)),

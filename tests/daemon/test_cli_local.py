@@ -113,7 +113,7 @@ def test_a_message_may_come_from_standard_input_or_a_file(root, tmp_path):
     assert (second["payload"], second["encoding"]) == ("/wA=", "base64")
 
 
-def test_what_goes_on_by_pages_is_done_to_the_end_unless_a_limit_is_given(root):
+def test_paged_work_is_done_to_the_end_unless_a_limit_is_given(root):
     for _ in range(3):
         messages = json.dumps([{"message": "m"}] * 800).encode()
         local(root, "publish-batch", "--queue", "q", "--messages", "-", given=messages)
@@ -136,7 +136,7 @@ def test_dead_letters_are_listed_and_reprocessed(root):
     assert local(root, "queues")["queues"][0]["ready"] == 1
 
 
-def test_pauses_and_policies_set_locally_hold_for_the_next_command(root):
+def test_pauses_and_policies_set_locally_apply_to_the_next_command(root):
     changed = local(root, "policy", "set", "--queue", "q", "--policy", '{"retry": {"limit": 2}}')
     assert changed["policy"]["retry"]["limit"] == 2
     assert local(root, "policy", "get", "--queue", "q")["override"] == {"retry": {"limit": 2}}
@@ -146,13 +146,13 @@ def test_pauses_and_policies_set_locally_hold_for_the_next_command(root):
     local(root, "publish", "--queue", "q", "--message", "m")
 
 
-def test_what_is_paused_may_be_named_as_operation(root):
+def test_the_paused_operation_may_be_named_by_operation(root):
     local(root, "publish", "--queue", "q", "--message", "m")
     paused = local(root, "pause", "--queue", "q", "--operation", "consume")["paused"]
     assert paused == {"publish": False, "consume": True}
 
 
-def test_root_and_json_may_stand_before_the_command_and_behind_it(root):
+def test_root_and_json_may_come_before_and_after_the_command(root):
     for line in (
         ["--root", str(root), "--json", "health"],
         ["health", "--json", "--root", str(root)],
@@ -163,12 +163,12 @@ def test_root_and_json_may_stand_before_the_command_and_behind_it(root):
         assert "ok" in json.loads(done.stdout), done.stderr
 
 
-def test_health_and_metrics_are_told_without_a_daemon(root):
+def test_health_and_metrics_are_shown_without_a_daemon(root):
     assert local(root, "metrics")["requests"]["total"] == 0
     assert local(root, "health")["status"] == "ok"
 
 
-def test_configured_policies_hold(root):
+def test_configured_policies_apply(root):
     (root / "config.json").write_text('{"queues": [{"name": "q", "policy": {"retry": {"limit": 9}}}]}')
     assert local(root, "status", "--queue", "q")["policy"]["retry"]["limit"] == 9
 
@@ -193,14 +193,14 @@ def test_a_second_daemon_on_one_root_is_refused(root, run):
     assert (last["level"], "another postroomd works on this root" in last["message"]) == ("critical", True)
 
 
-def test_a_person_at_a_terminal_is_told_in_one_line_why_the_daemon_does_not_start(root, run):
+def test_at_a_terminal_one_line_says_why_the_daemon_does_not_start(root, run):
     run()
     ask(root, "r1", "health", {})
     _, told = run("--log-format", "text").communicate(timeout=DEADLINE_S)
     assert told.splitlines()[-1].startswith("postroomd: ")
 
 
-def test_sigterm_ends_the_daemon_with_0_and_local_finds_what_it_kept(root, run):
+def test_sigterm_ends_the_daemon_with_0_and_local_sees_its_messages(root, run):
     process = run("--log-level", "debug", "--log-format", "text")
     ask(root, "r1", "publish", {"queue": "q", "message": "kept"})
     process.send_signal(signal.SIGTERM)
@@ -210,7 +210,7 @@ def test_sigterm_ends_the_daemon_with_0_and_local_finds_what_it_kept(root, run):
     assert local(root, "consume", "--queue", "q")["message"]["payload"] == "kept"
 
 
-def test_the_log_begins_with_version_process_and_root_and_tells_the_time(root, run):
+def test_the_log_begins_with_version_process_and_root_and_has_times(root, run):
     process = run("--log-format", "text")
     ask(root, "r1", "health", {})
     process.terminate()
@@ -221,7 +221,7 @@ def test_the_log_begins_with_version_process_and_root_and_tells_the_time(root, r
         assert datetime.fromisoformat(line.split(" ")[0]).tzinfo is not None
 
 
-def test_the_daemon_finds_what_local_kept(root, run):
+def test_the_daemon_sees_messages_stored_by_local(root, run):
     local(root, "publish", "--queue", "q", "--message", "before")
     run()
     assert ask(root, "r1", "consume_next", {"queue": "q"})["message"]["payload"] == "before"

@@ -149,7 +149,7 @@ def test_every_key_of_the_cpp_configuration_is_read(root):
     assert len(config.warnings) == len(unused) + 1
 
 
-def test_the_configuration_that_the_cpp_system_ships_gives_warnings_only_for_what_has_no_effect(root):
+def test_the_configuration_of_the_cpp_system_gives_warnings_only_for_settings_without_effect(root):
     shipped: dict[str, Any] = json.loads(json.dumps({**COMPLETE, "queues": []}))
     shipped["paths"] = {"dataRoot": "./data", "logRoot": "./logs"}
     shipped["ipc"] |= {"processingDir": "processing", "staleTimeoutMs": 30000}
@@ -183,7 +183,7 @@ def test_every_setting_but_the_clients_can_be_set_from_the_environment(root):
         assert config.sources[known.key] == f"environment {known.environment}"
 
 
-def test_where_clients_find_a_mailbox_is_not_where_this_daemon_has_its_own(root):
+def test_the_clients_mailbox_setting_does_not_move_the_daemons_mailbox(root):
     for mailbox, told in {"/elsewhere/ipc": 1, str(root / "ipc"): 0, "": 0}.items():
         config = loaded(root, environ={"POSTROOM_IPC_ROOT": mailbox})
         assert config.settings.ipc_root == root / "ipc"
@@ -194,12 +194,12 @@ def test_an_empty_environment_variable_counts_as_unset(root):
     assert loaded(root, environ={"POSTROOM_LOG_LEVEL": ""}).sources["log.level"] == "default"
 
 
-def test_a_misspelt_environment_variable_is_told(root):
+def test_a_misspelt_environment_variable_is_reported(root):
     (warning,) = loaded(root, environ={"POSTROOM_IPC_ROOOT": "x", "POSTROOM_CLIENT_ID": "c", "PATH": "/bin"}).warnings
     assert "POSTROOM_IPC_ROOOT" in warning
 
 
-def test_relative_paths_are_relative_to_the_root_wherever_they_are_given(root, tmp_path, monkeypatch):
+def test_relative_paths_are_relative_to_the_root_from_every_source(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(root, {"ipc": {"root": "a/../b"}})
     environ = {"POSTROOM_JOURNAL_ROOT": "j"}
@@ -238,7 +238,7 @@ def test_a_named_file_must_exist(root, tmp_path):
         ("null", "expected object"),
     ],
 )
-def test_a_file_that_is_no_strict_json_object_is_refused_by_name(root, text, reason):
+def test_a_file_that_is_not_a_strict_json_object_is_refused_by_name(root, text, reason):
     told = refusal(root, text)
     assert told.startswith(f"{root}/config.json: ")
     assert reason in told
@@ -311,7 +311,7 @@ def test_policies_out_of_range_are_corrected_as_in_the_cpp_system(root, policy, 
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN", "-inf", "Infinity"])
-def test_a_flag_or_variable_that_is_no_finite_number_is_refused(root, text):
+def test_a_flag_or_variable_that_is_not_a_finite_number_is_refused(root, text):
     for environ, flags in (
         ({}, {"lease.visibilityTimeoutSec": text}),
         ({"POSTROOM_LEASE_VISIBILITY_TIMEOUT_SEC": text}, {}),
@@ -322,14 +322,14 @@ def test_a_flag_or_variable_that_is_no_finite_number_is_refused(root, text):
 
 
 @pytest.mark.parametrize(("value", "used"), [(0, 30), (10**7, 604800)])
-def test_a_whole_number_is_shown_as_one(root, value, used):
+def test_an_integer_is_shown_as_an_integer(root, value, used):
     config = loaded(root, {"lease": {"visibilityTimeoutSec": value}})
     assert config.warnings[0].endswith(f": {value} is out of range (0.001 to 604,800), using {used}")
     for shown in (config, loaded(root, {})):
         assert type(shown.values()["lease.visibilityTimeoutSec"]) is int
 
 
-def test_delays_the_wrong_way_round_are_swapped_with_a_warning(root):
+def test_reversed_delays_are_swapped_with_a_warning(root):
     delays = {"retry": {"initialDelaySec": 100, "maxDelaySec": 10}}
     config = loaded(root, {"queues": [{"name": "q", "policy": delays}]})
     policy = Policy.from_layers(config.defaults, config.queues["q"].policy)
@@ -382,7 +382,7 @@ def test_backend_beats_mode_and_says_so(root):
 
 
 @pytest.mark.parametrize("name", ["sqlite", "memory", "filesystem", "fs", "hybrid"])
-def test_a_backend_is_known_by_every_name_of_it(root, name):
+def test_a_backend_is_recognised_by_each_of_its_names(root, name):
     assert loaded(root, {"backend": name}).settings.backend == {"fs": "filesystem"}.get(name, name)
 
 
@@ -396,7 +396,7 @@ def test_an_unknown_backend_is_refused(root):
 
 
 @pytest.mark.parametrize("name", ["kv; DROP TABLE kv", "1kv", "", "a" * 64, 'kv"', "kv-2"])
-def test_table_names_that_are_no_plain_identifiers_are_refused(root, name):
+def test_table_names_that_are_not_plain_identifiers_are_refused(root, name):
     for key in ("sqlite.kvTable", "sqlite.messageIndexTable"):
         assert f"{key}: expected SQL name" in refusal(root, nested(key, name))
 
@@ -406,7 +406,7 @@ def test_mailbox_directories_are_plain_names(root, name):
     assert "ipc.requestsDir: expected name of a directory" in refusal(root, nested("ipc.requestsDir", name))
 
 
-def test_a_text_that_is_no_utf8_is_refused_and_a_path_may_be(root):
+def test_a_text_that_is_not_utf8_is_refused_but_a_path_may_be(root):
     with pytest.raises(ConfigurationError, match=r"nodeId: expected string, got .*udcff"):
         loaded(root, environ={"POSTROOM_NODE_ID": "a\udcff"})
     assert loaded(root, environ={"POSTROOM_JOURNAL_ROOT": "a\udcff"}).settings.journal_root == root / "a\udcff"
@@ -436,7 +436,7 @@ def test_two_purposes_cannot_share_a_directory(root, tree):
         "link/x.prom",
     ],
 )
-def test_the_file_of_the_figures_is_nothing_that_the_daemon_needs(root, file):
+def test_the_metrics_file_may_not_be_a_file_of_the_daemon(root, file):
     (root / "journal").mkdir(parents=True)
     (root / "link").symlink_to("journal")
     assert "the daemon needs" in refusal(root, {"metrics": {"file": file}})
@@ -463,7 +463,7 @@ def make_large_file(path):
         (make_large_file, "config.json: is larger than 16,777,216 bytes"),
     ],
 )
-def test_what_is_no_file_that_can_be_read_is_refused_at_once_and_not_passed_over(root, make, told):
+def test_an_unreadable_configuration_file_is_refused_and_not_ignored(root, make, told):
     root.mkdir()
     make(root / "config.json")
     with pytest.raises(ConfigurationError, match=re.escape(told)):
@@ -486,17 +486,17 @@ def test_less_than_full_durability_is_warned_of(root, durability):
 @pytest.mark.parametrize(
     ("name", "problem"), [("", "must not be empty"), ("a\nb", "control"), ("x" * 257, "256 bytes")]
 )
-def test_a_queue_name_that_cannot_be_is_refused(root, name, problem):
+def test_an_invalid_queue_name_is_refused(root, name, problem):
     told = refusal(root, {"queues": [{"name": name}]})
     assert "queues[0].name" in told
     assert problem in told
 
 
-def test_a_queue_stands_only_once(root):
+def test_a_queue_may_be_listed_only_once(root):
     assert 'queues[1].name: "q" occurs twice' in refusal(root, {"queues": [{"name": "q"}, {"name": "q"}]})
 
 
-def test_a_queue_named_like_anothers_dead_letters_is_told(root):
+def test_a_queue_named_like_another_queues_dead_letter_address_is_reported(root):
     (warning,) = loaded(root, {"queues": [{"name": "q"}, {"name": "q.dlq"}]}).warnings
     assert "q.dlq" in warning
 
@@ -517,6 +517,6 @@ def test_a_queue_named_like_anothers_dead_letters_is_told(root):
         ({"field": "f", "type": "required", "value": 1}, "value: unknown key"),
     ],
 )
-def test_a_rule_of_a_message_schema_that_cannot_be_is_refused(root, rule, place):
+def test_an_invalid_rule_of_a_message_schema_is_refused(root, rule, place):
     told = refusal(root, {"queues": [{"name": "q", "messageSchema": {"rules": [rule]}}]})
     assert f"queues[0].messageSchema.rules[0].{place}" in told

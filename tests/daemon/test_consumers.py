@@ -67,7 +67,7 @@ def test_no_more_is_leased_than_a_queue_may_have_in_flight(any_bench: Bench) -> 
     assert consume(any_bench, "three")
 
 
-def test_no_more_is_leased_to_a_consumer_than_its_part(any_bench: Bench) -> None:
+def test_no_more_is_leased_to_a_consumer_than_its_share(any_bench: Bench) -> None:
     policy(any_bench, limits={"inflightPerConsumer": 1})
     publish(any_bench, "a", "b", "c")
     first = consume(any_bench, "one")
@@ -78,7 +78,7 @@ def test_no_more_is_leased_to_a_consumer_than_its_part(any_bench: Bench) -> None
 
 
 @pytest.mark.parametrize("end", ["ack", "nack", "requeue", "release", "expiry"])
-def test_whatever_ends_a_delivery_makes_room_and_serves_who_waits(end: str, any_bench: Bench) -> None:
+def test_whatever_ends_a_delivery_frees_the_limit_and_serves_waiting_consumers(end: str, any_bench: Bench) -> None:
     policy(any_bench, limits={"inflight": 1})
     publish(any_bench, "a", "b")
     first = consume(any_bench, "one", visibilityTimeoutSec=5)
@@ -104,7 +104,7 @@ def test_a_consumers_own_settlement_serves_its_own_wait(any_bench: Bench) -> Non
     assert got(waiting) == "b"
 
 
-def test_one_at_its_limit_does_not_stand_in_the_way_of_another_who_waits(any_bench: Bench) -> None:
+def test_a_consumer_at_its_limit_does_not_block_another_that_waits(any_bench: Bench) -> None:
     policy(any_bench, limits={"inflightPerConsumer": 1})
     publish(any_bench, "a")
     consume(any_bench, "one")
@@ -128,7 +128,7 @@ def test_the_limit_is_exact_within_a_group(any_bench: Bench) -> None:
     assert [bool(one.data["message"]) for one in sent] == [True, True, False, False]
 
 
-def test_what_is_in_flight_counts_after_a_restart(any_bench: Bench) -> None:
+def test_messages_in_flight_count_after_a_restart(any_bench: Bench) -> None:
     policy(any_bench, limits={"inflightPerConsumer": 2})
     publish(any_bench, "a", "b", "c")
     first = consume(any_bench)
@@ -141,7 +141,7 @@ def test_what_is_in_flight_counts_after_a_restart(any_bench: Bench) -> None:
     assert consume(any_bench)
 
 
-def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench) -> None:
+def test_a_group_that_is_rolled_back_counts_for_nobody(any_bench: Bench) -> None:
     policy(any_bench, limits={"inflightPerConsumer": 1})
     publish(any_bench, "a", "b")
     with any_bench.full_disk():
@@ -156,7 +156,7 @@ def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench) -> None:
     assert consume(any_bench)
 
 
-def test_consumers_that_hold_nothing_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumers_without_a_lease_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "CONSUMERS_LIMIT", 10)
     counted = Consumers()
     counted.leased(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
@@ -187,7 +187,7 @@ def test_leased_dead_letters_count_for_no_limit(any_bench: Bench) -> None:
 # --- order --------------------------------------------------------------------------------------------------------
 
 
-def test_every_so_many_deliveries_the_oldest_goes_first_also_after_a_restart(any_bench: Bench) -> None:
+def test_every_nth_delivery_takes_the_oldest_even_after_a_restart(any_bench: Bench) -> None:
     policy(any_bench, priority={"oldestEvery": 3})
     publish(any_bench, "old")
     publish(any_bench, *"abcdef", priority=9)
@@ -204,7 +204,7 @@ def test_every_so_many_deliveries_the_oldest_goes_first_also_after_a_restart(any
     assert found == ["a", "b", "old", "c", "d", "e"]
 
 
-def test_who_looks_at_dead_letters_takes_no_turn_of_the_oldest(any_bench: Bench) -> None:
+def test_consuming_dead_letters_uses_no_turn_of_the_oldest(any_bench: Bench) -> None:
     policy(any_bench, priority={"oldestEvery": 2})
     publish(any_bench, "dead")
     settle(any_bench, consume(any_bench), "nack")
@@ -222,7 +222,7 @@ def test_who_looks_at_dead_letters_takes_no_turn_of_the_oldest(any_bench: Bench)
     assert any_bench.do("status", queue="q")["totals"]["leased"] == 4
 
 
-def test_the_oldest_for_another_consumer_is_not_given_away(any_bench: Bench) -> None:
+def test_the_oldest_message_for_another_consumer_is_not_delivered(any_bench: Bench) -> None:
     policy(any_bench, priority={"oldestEvery": 1})
     publish(any_bench, "theirs", targetConsumerId="other")
     publish(any_bench, "mine")
@@ -230,7 +230,7 @@ def test_the_oldest_for_another_consumer_is_not_given_away(any_bench: Bench) -> 
     assert delivery and delivery["message"]["payload"] == "mine"
 
 
-def test_of_an_ordering_key_one_is_in_flight_and_its_failure_blocks_only_it(any_bench: Bench) -> None:
+def test_one_message_of_an_ordering_key_is_in_flight_and_its_failure_blocks_only_that_key(any_bench: Bench) -> None:
     publish(any_bench, "a1", "a2", orderingKey="a")
     publish(any_bench, "b1", orderingKey="b")
     publish(any_bench, "free")
@@ -246,7 +246,7 @@ def test_of_an_ordering_key_one_is_in_flight_and_its_failure_blocks_only_it(any_
 
 
 @pytest.mark.parametrize("end", ["ack", "nack"])
-def test_whoever_waits_is_served_when_a_key_is_freed(end: str, any_bench: Bench) -> None:
+def test_a_waiting_consumer_is_served_when_a_key_is_freed(end: str, any_bench: Bench) -> None:
     publish(any_bench, "a1", "a2", orderingKey="a")
     first = consume(any_bench)
     waiting = wait(any_bench, "other")
@@ -268,7 +268,7 @@ def test_a_key_is_freed_by_the_last_failed_delivery(any_bench: Bench) -> None:
 # --- nothing whose time is over -----------------------------------------------------------------------------------
 
 
-def test_what_has_not_lapsed_yet_is_not_delivered_though_its_time_is_over(
+def test_a_message_past_its_time_is_not_delivered_even_before_it_expires(
     any_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ttl, "EXPIRIES_LIMIT", 2)
@@ -281,7 +281,7 @@ def test_what_has_not_lapsed_yet_is_not_delivered_though_its_time_is_over(
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "max"])
-def test_where_very_many_are_over_a_request_ends_without_a_message(
+def test_if_very_many_messages_are_past_their_time_a_request_ends_without_a_message(
     many: bool, any_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ttl, "EXPIRIES_LIMIT", 1)

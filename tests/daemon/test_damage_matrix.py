@@ -35,7 +35,7 @@ def try_all(victims: tuple[Victim, Victim], scratch: Path, kind: str, without_st
 
 
 @pytest.mark.parametrize(("backend", "kind"), [(name, kind) for name in BACKENDS for kind in KINDS[name]])
-def test_a_damaged_file_keeps_no_daemon_from_starting_and_costs_only_what_is_in_it(
+def test_a_damaged_file_stops_no_start_and_costs_only_its_own_data(
     victims: dict[str, tuple[Victim, Victim]], tmp_path: Path, backend: str, kind: str
 ) -> None:
     assert set(targets(victims[backend][0])) == set(KINDS[backend])
@@ -43,7 +43,7 @@ def test_a_damaged_file_keeps_no_daemon_from_starting_and_costs_only_what_is_in_
 
 
 @pytest.mark.parametrize(("backend", "kind"), [(name, kind) for name in BACKENDS for kind in SEGMENTS])
-def test_a_damaged_journal_without_its_store_gives_what_is_intact(
+def test_a_damaged_journal_without_its_store_restores_its_intact_requests(
     victims: dict[str, tuple[Victim, Victim]], tmp_path: Path, backend: str, kind: str
 ) -> None:
     try_all(victims[backend], tmp_path / "scratch", kind, without_store=True)
@@ -56,7 +56,7 @@ PAST = [
 
 
 @pytest.mark.parametrize(("backend", "kind", "how", "seed", "without_store"), PAST)
-def test_what_once_broke_a_promise_keeps_it(
+def test_cases_that_once_broke_a_promise_keep_it(
     victims: dict[str, tuple[Victim, Victim]],
     tmp_path: Path,
     backend: str,

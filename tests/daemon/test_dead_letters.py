@@ -16,7 +16,7 @@ __all__ = ["bench"]
 # --- the name as an address ---------------------------------------------------------------------------------------
 
 
-def test_dead_letters_are_leased_by_their_name_and_stay_dead(bench: Bench) -> None:
+def test_dead_letters_are_leased_by_their_address_and_stay_dead(bench: Bench) -> None:
     first, second = bury(bench), bury(bench)
     policy(bench, limits={"inflight": 1})
     bench.do("pause", queue="q")
@@ -36,7 +36,7 @@ def test_dead_letters_are_leased_by_their_name_and_stay_dead(bench: Bench) -> No
     assert bench.do("consume_next", queue="q.dlq")["message"]["messageKey"] == second
 
 
-def test_who_consumes_a_dead_letter_is_told_what_it_died_of(bench: Bench) -> None:
+def test_a_consumed_dead_letter_names_its_cause_of_death(bench: Bench) -> None:
     bury(bench, reason="bad")
     letter = bench.do("consume_next", queue="q.dlq")
     told = letter["message"]["failure"]
@@ -48,7 +48,7 @@ def test_who_consumes_a_dead_letter_is_told_what_it_died_of(bench: Bench) -> Non
     assert "failure" not in bench.do("consume_next", queue="q")["message"]
 
 
-def test_several_queues_share_a_name_and_their_letters_come_by_time_of_death(bench: Bench) -> None:
+def test_several_queues_share_an_address_and_their_dead_letters_come_by_time_of_death(bench: Bench) -> None:
     for queue in ("b", "a", "c"):
         policy(bench, queue, dlq={"queue": "morgue"})
     keys = [bury(bench, queue) for queue in ("b", "a", "c", "a", "b")]
@@ -72,7 +72,7 @@ def consumed(bench: Bench, name: str) -> list[str]:
     return [delivery["message"]["messageKey"] for delivery in deliveries]
 
 
-def test_what_a_shared_name_addresses_follows_each_queue_and_policy(bench: Bench) -> None:
+def test_a_shared_address_follows_each_queue_and_policy(bench: Bench) -> None:
     policy(bench, "a", dlq={"queue": "morgue"})
     first = bury(bench, "a")
     assert consumed(bench, "morgue") == [first]
@@ -99,7 +99,7 @@ def test_what_a_shared_name_addresses_follows_each_queue_and_policy(bench: Bench
     assert consumed(bench, "morgue") == [second]
 
 
-def test_what_a_group_found_that_was_taken_back_is_found_anew(bench: Bench) -> None:
+def test_after_a_rollback_a_shared_address_is_resolved_again(bench: Bench) -> None:
     policy(bench, "a", dlq={"queue": "morgue"})
     key = bury(bench, "a")
     assert consumed(bench, "morgue") == [key]
@@ -112,7 +112,7 @@ def test_what_a_group_found_that_was_taken_back_is_found_anew(bench: Bench) -> N
     assert bench.do("count_dlq", queue="morgue")["queues"] == ["a"]
 
 
-def test_who_waits_by_the_name_is_woken_by_a_death(bench: Bench) -> None:
+def test_a_consumer_waiting_at_the_address_is_woken_by_a_death(bench: Bench) -> None:
     key = bench.publish()
     waiting = bench.make("consume_next", queue="q.dlq", waitMs=60_000)
     bench.run(waiting)
@@ -121,7 +121,7 @@ def test_who_waits_by_the_name_is_woken_by_a_death(bench: Bench) -> None:
     assert waiting.data["message"]["messageKey"] == key
 
 
-def test_who_waits_is_woken_by_a_letter_that_is_put_back(bench: Bench) -> None:
+def test_a_waiting_consumer_is_woken_by_a_dead_letter_that_is_released(bench: Bench) -> None:
     key = bury(bench)
     delivery = bench.do("consume_next", queue="q.dlq")
     waiting = bench.make("consume_next", queue="q.dlq", waitMs=60_000)
@@ -133,7 +133,7 @@ def test_who_waits_is_woken_by_a_letter_that_is_put_back(bench: Bench) -> None:
 # --- looking ------------------------------------------------------------------------------------------------------
 
 
-def test_whole_bodies_are_shown_with_failure_and_routing(bench: Bench) -> None:
+def test_complete_bodies_are_shown_with_failure_and_routing(bench: Bench) -> None:
     key = bury(bench, message={"n": 1}, attributes={"a": "b"})
     (plain,) = bench.do("list_dlq", queue="q")["messages"]
     assert "originalMessage" not in plain
@@ -145,7 +145,7 @@ def test_whole_bodies_are_shown_with_failure_and_routing(bench: Bench) -> None:
     assert letter["messageKey"] == key
 
 
-def test_letters_are_counted_by_reason(bench: Bench) -> None:
+def test_dead_letters_are_counted_by_reason(bench: Bench) -> None:
     policy(bench, retry={"limit": 1})
     bury(bench)
     fail(bench, bench.publish(), requeue=True)
@@ -156,7 +156,7 @@ def test_letters_are_counted_by_reason(bench: Bench) -> None:
     assert bench.do("count_dlq", queue="none")["count"] == 0
 
 
-def test_the_status_of_a_name_is_that_of_the_letters_that_it_addresses(bench: Bench) -> None:
+def test_the_status_of_an_address_is_that_of_its_dead_letters(bench: Bench) -> None:
     for queue in ("a", "b"):
         policy(bench, queue, dlq={"queue": "morgue"})
         bury(bench, queue)
@@ -174,7 +174,7 @@ def test_the_status_of_a_name_is_that_of_the_letters_that_it_addresses(bench: Be
         assert "deadLetters" not in bench.do("status", queue=name)
 
 
-def test_the_count_tells_whether_it_grows_also_after_a_restart(bench: Bench) -> None:
+def test_the_count_shows_whether_it_grows_even_after_a_restart(bench: Bench) -> None:
     for hours in (30, 23, 3, 0):
         bury(bench)
         bench.hands.pass_ms(hours * 3_600_000)
@@ -207,7 +207,7 @@ def test_deaths_of_the_last_hour_and_day_are_counted_to_a_slot(minutes: list[int
 # --- what went wrong elsewhere ------------------------------------------------------------------------------------
 
 
-def test_a_death_is_whole_or_not_at_all_and_a_repeat_of_the_fold_comes_to_the_same(bench: Bench) -> None:
+def test_a_death_is_all_or_nothing_and_folding_it_twice_gives_the_same(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2})
     for _ in range(4):
         bury(bench)
@@ -218,7 +218,7 @@ def test_a_death_is_whole_or_not_at_all_and_a_repeat_of_the_fold_comes_to_the_sa
     assert exported(bench) == before
 
 
-def test_dead_letters_cannot_go_round_in_a_circle(bench: Bench) -> None:
+def test_dead_letters_cannot_be_routed_in_a_circle(bench: Bench) -> None:
     policy(bench, "a", dlq={"queue": "b"})
     assert bench.send("publish", queue="b", message="x").code == "ERR_INVALID_REQUEST"
     assert bench.send("set_policy", queue="b", policy={"dlq": {"queue": "a"}}).code == "ERR_INVALID_REQUEST"
@@ -229,7 +229,7 @@ def test_dead_letters_cannot_go_round_in_a_circle(bench: Bench) -> None:
     assert bench.do("count_dlq", queue="a")["diedTotal"] == 1
 
 
-def test_who_was_stopped_past_the_lease_changes_nothing_by_an_ack(bench: Bench) -> None:
+def test_an_ack_by_a_consumer_stopped_past_its_lease_changes_nothing(bench: Bench) -> None:
     bury(bench)
     stale = bench.do("consume_next", queue="q.dlq")
     bench.hands.pass_ms(60_000)

@@ -12,7 +12,7 @@ from tests.daemon.dead_letters import bench, bury, dead, fail, policy
 __all__ = ["bench"]
 
 
-def test_a_letter_brought_back_has_all_its_attempts_and_its_history(bench: Bench) -> None:
+def test_a_reprocessed_dead_letter_has_all_its_attempts_and_its_history(bench: Bench) -> None:
     policy(bench, retry={"limit": 2, "backoff": "fixed", "initialDelaySec": 1})
     key = bench.publish(ttlMs=60_000)
     fail(bench, key, requeue=True)
@@ -26,7 +26,7 @@ def test_a_letter_brought_back_has_all_its_attempts_and_its_history(bench: Bench
     assert entry.expires == 0
 
 
-def test_a_letter_brought_back_has_the_time_that_its_queue_gives_to_new_messages(bench: Bench) -> None:
+def test_a_reprocessed_dead_letter_has_the_time_to_live_of_new_messages(bench: Bench) -> None:
     policy(bench, ttlSec=60)
     key = bury(bench)
     for _ in range(2):
@@ -38,7 +38,7 @@ def test_a_letter_brought_back_has_the_time_that_its_queue_gives_to_new_messages
         assert bench.do("count_dlq", queue="q")["byReason"] == {"MESSAGE_EXPIRED": 1}
 
 
-def test_letters_are_brought_back_by_filter_in_pages_and_a_dry_run_changes_nothing(bench: Bench) -> None:
+def test_dead_letters_are_reprocessed_by_filter_in_pages_and_a_dry_run_changes_nothing(bench: Bench) -> None:
     keys = [bury(bench, reason="disk" if number % 2 else "pump") for number in range(6)]
     wanted = {"reasonText": "pump"}
     dry = bench.do("reprocess_dlq", queue="q", filter=wanted, dryRun=True)
@@ -55,7 +55,7 @@ def test_letters_are_brought_back_by_filter_in_pages_and_a_dry_run_changes_nothi
     assert dead(bench) == keys[1::2]
 
 
-def test_going_on_by_pages_ends_although_letters_that_are_brought_back_die_again(bench: Bench) -> None:
+def test_paging_ends_even_if_reprocessed_dead_letters_die_again(bench: Bench) -> None:
     keys = [bury(bench) for _ in range(4)]
     page, count = bench.do("reprocess_dlq", queue="q", limit=1), 1
     while page["next"]:
@@ -67,7 +67,7 @@ def test_going_on_by_pages_ends_although_letters_that_are_brought_back_die_again
     assert dead(bench) == keys[:3]
 
 
-def test_ages_are_those_of_the_first_page(bench: Bench) -> None:
+def test_ages_are_measured_at_the_first_page(bench: Bench) -> None:
     old = [bury(bench) for _ in range(3)]
     bench.hands.pass_ms(60_000)
     young = bury(bench)
@@ -79,13 +79,13 @@ def test_ages_are_those_of_the_first_page(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("after", ["x", "1", "1.", "1.2.", "1.2.3.4", "1.-2", "1.2.²", "1" * 63 + ".1"])
-def test_a_cursor_that_is_none_is_refused(bench: Bench, after: str) -> None:
+def test_an_invalid_cursor_is_refused(bench: Bench, after: str) -> None:
     for command in ("list_dlq", "reprocess_dlq", "drop_dlq"):
         assert bench.send(command, queue="q", after=after).code == "ERR_INVALID_REQUEST"
 
 
 @pytest.mark.parametrize("command", ["reprocess_dlq", "drop_dlq"])
-def test_a_name_that_nothing_has_is_told(bench: Bench, command: str) -> None:
+def test_an_unknown_name_is_reported(bench: Bench, command: str) -> None:
     policy(bench, "named", dlq={"queue": "shared"})
     policy(bench, "own")
     for name in ("nobody", "nobody.dlq", "named.dlq"):
@@ -94,7 +94,7 @@ def test_a_name_that_nothing_has_is_told(bench: Bench, command: str) -> None:
         assert bench.do(command, queue=name)["next"] == ""
 
 
-def test_letters_go_to_another_queue_whatever_it_is_told_to_take(bench: Bench) -> None:
+def test_dead_letters_move_to_another_queue_even_if_it_is_full_or_paused(bench: Bench) -> None:
     key = bury(bench)
     policy(bench, "other", limits={"messages": 1})
     bench.publish("other")
@@ -108,7 +108,7 @@ def test_letters_go_to_another_queue_whatever_it_is_told_to_take(bench: Bench) -
     assert bench.send("reprocess_dlq", queue="q", to="x.dlq").code == "ERR_INVALID_REQUEST"
 
 
-def test_letters_are_dropped_by_key_and_by_filter(bench: Bench) -> None:
+def test_dead_letters_are_dropped_by_key_and_by_filter(bench: Bench) -> None:
     keys = [bury(bench, reason=reason) for reason in ("a", "b", "b")]
     assert bench.do("drop_dlq", queue="q", filter={"reasonText": "b"}, dryRun=True)["dropped"] == 2
     assert bench.do("drop_dlq", queue="q", filter={"reasonText": "b"})["dropped"] == 2
@@ -123,7 +123,7 @@ def test_letters_are_dropped_by_key_and_by_filter(bench: Bench) -> None:
     assert bench.send("drop_dlq", messageKey=keys[0]).code == "ERR_DLQ_NOT_FOUND"
 
 
-def test_a_letter_that_is_set_apart_comes_back_by_its_own_key_only(bench: Bench) -> None:
+def test_a_quarantined_dead_letter_is_reprocessed_by_its_own_key_only(bench: Bench) -> None:
     key = bury(bench)
     sent = bench.send("quarantine_dlq", messageKey=key, reason="look at it")
     repeat = bench.again(sent)
@@ -145,7 +145,7 @@ def test_a_letter_that_is_set_apart_comes_back_by_its_own_key_only(bench: Bench)
 
 @pytest.mark.parametrize("payload", [{}, {"messageKey": "k", "filter": {}}, {"queue": "q", "filter": {"x": 1}}])
 @pytest.mark.parametrize("command", ["reprocess_dlq", "drop_dlq"])
-def test_a_request_that_does_not_say_which_letters_is_refused(
+def test_a_request_that_does_not_select_dead_letters_is_refused(
     bench: Bench, command: str, payload: dict[str, Any]
 ) -> None:
     bury(bench)

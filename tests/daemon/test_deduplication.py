@@ -43,7 +43,7 @@ def test_without_a_policy_a_key_is_only_carried(any_bench: Bench) -> None:
     assert any_bench.do("consume_next", queue="q")["message"]["deduplicationKey"] == "k"
 
 
-def test_within_the_window_a_key_is_taken_once_also_when_its_message_is_gone(any_bench: Bench) -> None:
+def test_within_the_window_a_key_is_accepted_once_even_if_its_message_is_gone(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     key, _ = put(any_bench)
     assert put(any_bench) == (key, True)
@@ -65,7 +65,7 @@ def test_a_claim_survives_a_restart_and_the_loss_of_the_store(any_bench: Bench) 
     assert put(any_bench) == (key, True)
 
 
-def test_a_duplicate_changes_nothing_and_its_repeat_gets_the_same(any_bench: Bench) -> None:
+def test_a_duplicate_changes_nothing_and_its_repeat_gets_the_same_answer(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     put(any_bench)
     before = seen_in(any_bench) | {"applied": 0}
@@ -106,7 +106,7 @@ def test_a_duplicate_takes_few_bytes_of_the_journal(bench: Bench) -> None:
     assert one < 400 and many < 5000
 
 
-def test_a_batch_of_which_all_is_refused_leaves_nothing(bench: Bench) -> None:
+def test_a_batch_that_is_refused_completely_leaves_nothing(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy=PRESENT)
     events = len(bench.events())
     bench.do("publish_batch", queue="q", messages=[{"ttlMs": -1}, {"ttlMs": -1}])
@@ -121,7 +121,7 @@ def test_a_batch_of_which_all_is_refused_leaves_nothing(bench: Bench) -> None:
         ("move", {"queue": "q", "to": "r"}, ("publish", {"queue": "q"})),
     ],
 )
-def test_a_request_that_found_nothing_to_do_does_nothing_after_a_restart_either(
+def test_a_request_that_had_nothing_to_do_does_nothing_after_a_restart_either(
     bench: Bench, command: str, payload: dict[str, Any], change: tuple[str, dict[str, Any]]
 ) -> None:
     bench.do("set_policy", queue="q", policy=PRESENT)
@@ -135,7 +135,7 @@ def test_a_request_that_found_nothing_to_do_does_nothing_after_a_restart_either(
     assert exported(bench) == before
 
 
-def test_while_a_message_is_there_its_key_is_taken_dead_or_alive(any_bench: Bench) -> None:
+def test_a_key_is_in_use_while_its_message_exists_dead_or_alive(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT)
     key, _ = put(any_bench)
     any_bench.hands.pass_ms(10**9)
@@ -151,7 +151,7 @@ def test_while_a_message_is_there_its_key_is_taken_dead_or_alive(any_bench: Benc
     assert claims(any_bench) == 1
 
 
-def test_keys_of_two_queues_are_two(any_bench: Bench) -> None:
+def test_the_same_key_in_two_queues_is_two_keys(any_bench: Bench) -> None:
     for queue in ("q", "r"):
         any_bench.do("set_policy", queue=queue, policy=WINDOW)
     assert not put(any_bench)[1]
@@ -167,7 +167,7 @@ def test_a_refused_message_claims_nothing(any_bench: Bench) -> None:
     assert not put(any_bench)[1]
 
 
-def test_a_dead_letter_for_want_of_room_keeps_its_claim(any_bench: Bench) -> None:
+def test_a_dead_letter_by_overflow_keeps_its_claim(any_bench: Bench) -> None:
     limits = {"limits": {"messages": 1, "overflow": "dead-letter"}}
     any_bench.do("set_policy", queue="q", policy=PRESENT | limits)
     put(any_bench, key="first")
@@ -176,7 +176,7 @@ def test_a_dead_letter_for_want_of_room_keeps_its_claim(any_bench: Bench) -> Non
     assert put(any_bench) == (key, True)
 
 
-def test_what_is_dropped_for_want_of_room_can_be_published_again(any_bench: Bench) -> None:
+def test_a_message_dropped_by_overflow_can_be_published_again(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT | {"limits": {"messages": 1, "overflow": "drop-oldest"}})
     first, _ = put(any_bench, key="a")
     put(any_bench, key="b")
@@ -184,7 +184,7 @@ def test_what_is_dropped_for_want_of_room_can_be_published_again(any_bench: Benc
     assert second != first and not duplicate
 
 
-def test_bodies_may_be_the_keys(any_bench: Bench) -> None:
+def test_a_body_may_be_the_key(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "content": True}})
     publish = any_bench.publish
     assert publish(message="text") == publish(message="text") != publish(message="other")
@@ -197,7 +197,7 @@ def test_bodies_may_be_the_keys(any_bench: Bench) -> None:
     assert keyed == publish(message="another", deduplicationKey="k")
 
 
-def test_a_key_and_a_body_of_the_same_bytes_are_two(bench: Bench) -> None:
+def test_a_key_and_a_body_of_the_same_bytes_are_different(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "content": True}})
     assert bench.publish(message="same") != bench.publish(message="x", deduplicationKey="same")
 
@@ -224,7 +224,7 @@ def test_in_a_batch_a_key_is_free_again_once_its_message_was_dropped(any_bench: 
     assert put(any_bench, key="a") == (results[2]["messageKey"], True)
 
 
-def test_claims_that_are_over_go(any_bench: Bench) -> None:
+def test_expired_claims_are_removed(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     for number in range(7):
         put(any_bench, key=str(number))
@@ -254,7 +254,7 @@ def test_claims_end_as_fast_as_they_come(bench: Bench, monkeypatch: pytest.Monke
     assert left == [22, 17, 12, 7, 2, 0, 0]
 
 
-def test_a_claim_that_was_made_anew_ends_at_its_new_time(any_bench: Bench) -> None:
+def test_a_renewed_claim_ends_at_its_new_time(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     put(any_bench)
     any_bench.hands.pass_ms(10_000)
@@ -266,7 +266,7 @@ def test_a_claim_that_was_made_anew_ends_at_its_new_time(any_bench: Bench) -> No
     assert claims(any_bench) == 2
 
 
-def test_moved_to_another_queue_it_claims_nothing_any_more(any_bench: Bench) -> None:
+def test_a_message_moved_to_another_queue_claims_nothing_any_more(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT)
     key, _ = put(any_bench)
     any_bench.do("move", messageKey=key, to="r")
@@ -290,7 +290,7 @@ def kill(bench: Bench, queue: str = "q") -> str:
     return str(lease["messageKey"])
 
 
-def test_a_letter_that_gives_way_within_its_own_request_leaves_its_key(any_bench: Bench) -> None:
+def test_a_dead_letter_evicted_by_its_own_request_frees_its_key(any_bench: Bench) -> None:
     limits = {"limits": {"messages": 1, "overflow": "dead-letter"}, "dlq": {"maxMessages": 1}}
     any_bench.do("set_policy", queue="q", policy=PRESENT | limits)
     messages = [{"deduplicationKey": key} for key in "abcbb"]
@@ -304,7 +304,7 @@ def test_a_letter_that_gives_way_within_its_own_request_leaves_its_key(any_bench
     assert sound(any_bench)
 
 
-def test_what_no_queue_keeps_claims_nothing(any_bench: Bench) -> None:
+def test_a_message_that_no_queue_stores_claims_nothing(any_bench: Bench) -> None:
     schema = {"validation": {"schema": {"type": "integer"}, "onFailure": "dead-letter"}, "dlq": {"enabled": False}}
     any_bench.do("set_policy", queue="q", policy=WINDOW | schema)
     assert any_bench.do("publish", queue="q", message="text", deduplicationKey="k")["state"] == "dropped"
@@ -313,7 +313,7 @@ def test_what_no_queue_keeps_claims_nothing(any_bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("policy", [WINDOW, PRESENT])
-def test_purged_a_message_leaves_its_key_unless_its_window_goes_on(any_bench: Bench, policy: dict[str, Any]) -> None:
+def test_a_purged_message_frees_its_key_unless_its_window_is_open(any_bench: Bench, policy: dict[str, Any]) -> None:
     any_bench.do("set_policy", queue="q", policy=policy)
     put(any_bench, key="dead")
     kill(any_bench)
@@ -324,7 +324,7 @@ def test_purged_a_message_leaves_its_key_unless_its_window_goes_on(any_bench: Be
     assert [put(any_bench, key=key)[1] for key in ("k", "dead")] == [policy is WINDOW] * 2
 
 
-def test_a_dead_letter_that_is_too_old_to_be_kept_leaves_its_key(any_bench: Bench) -> None:
+def test_a_dead_letter_that_ages_out_frees_its_key(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT | {"dlq": {"retentionDays": 1}})
     put(any_bench)
     key = kill(any_bench)
@@ -337,7 +337,7 @@ def test_a_dead_letter_that_is_too_old_to_be_kept_leaves_its_key(any_bench: Benc
     assert not put(any_bench)[1]
 
 
-def test_a_message_whose_time_is_over_leaves_its_key(any_bench: Bench) -> None:
+def test_an_expired_message_frees_its_key(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT | {"ttlAction": "drop"})
     put(any_bench, ttlMs=100)
     any_bench.hands.pass_ms(101)
@@ -359,7 +359,7 @@ def test_a_window_outlives_its_queue(any_bench: Bench) -> None:
     assert not put(any_bench)[1] and sound(any_bench)
 
 
-def test_neither_reprocessing_nor_moving_asks_for_the_key(any_bench: Bench) -> None:
+def test_neither_reprocessing_nor_moving_checks_the_key(any_bench: Bench) -> None:
     for queue in ("q", "r"):
         any_bench.do("set_policy", queue=queue, policy=PRESENT)
     here, _ = put(any_bench)
@@ -381,7 +381,7 @@ def test_neither_reprocessing_nor_moving_asks_for_the_key(any_bench: Bench) -> N
     assert sound(any_bench)
 
 
-def test_a_message_that_is_done_in_the_same_request_leaves_its_key(any_bench: Bench) -> None:
+def test_a_message_settled_in_the_same_request_frees_its_key(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT)
     key, _ = put(any_bench)
     lease = any_bench.do("consume_next", queue="q")["lease"]["leaseId"]

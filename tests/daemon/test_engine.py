@@ -70,11 +70,11 @@ def test_every_field_is_read_by_its_kind_and_bounds(command: Command, field: Fie
 
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "ü" * 129, "a\nb", "\x7f", "\x85"])
-def test_a_name_that_is_none_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     assert code_of(Command.STATUS, {"queue": name}) == "ERR_INVALID_REQUEST"
 
 
-def test_unknown_fields_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert "color" not in read_fields(Command.STATUS, {"queue": "q", "color": "red"})
 
 
@@ -104,14 +104,14 @@ def test_ids_are_uuids_of_their_version_and_messages_sort_by_time() -> None:
         ({"attributes": '{"a":' * 5000 + '"priority"'}, 0),
     ],
 )
-def test_the_priority_of_the_top_level_counts_before_that_of_the_attributes(
+def test_the_priority_at_the_top_level_overrides_that_of_the_attributes(
     bench: Bench, payload: dict[str, Any], priority: int
 ) -> None:
     bench.publish(**payload)
     assert bench.do("consume_next", queue="q")["message"]["priority"] == priority
 
 
-def test_a_message_dies_with_the_reason_why_and_comes_back_with_its_history(bench: Bench) -> None:
+def test_a_message_dies_with_a_reason_and_is_reprocessed_with_its_history(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"retry": {"limit": 2, "backoff": "fixed", "initialDelaySec": 3}})
     key = bench.publish()
     lease = bench.do("consume_next", queue="q", consumerId="w")["lease"]["leaseId"]
@@ -148,7 +148,7 @@ def test_a_refused_command_leaves_no_event(bench: Bench) -> None:
     assert len(bench.events()) == events and bench.do("list_queues")["count"] == 1
 
 
-def test_pages_of_queues_and_letters_hold_everything_once(bench: Bench) -> None:
+def test_pages_of_queues_and_dead_letters_have_everything_once(bench: Bench) -> None:
     keys = []
     for number in range(7):
         key = bench.publish(f"q{number}")
@@ -176,7 +176,7 @@ def test_dead_letters_are_not_addressed_by_the_name_of_a_queue(bench: Bench, nam
 
 
 @pytest.mark.parametrize("name", ["q.dlq", "morgue"])
-def test_a_name_of_dead_letters_becomes_no_queue(bench: Bench, name: str) -> None:
+def test_a_dead_letter_address_never_becomes_a_queue(bench: Bench, name: str) -> None:
     bench.publish(queue="q")
     bench.do("set_policy", queue="q", policy={"dlq": {"queue": "morgue"}})
     for command in ("publish", "set_policy"):

@@ -20,7 +20,7 @@ def accounts(taken: list[Request]) -> list[Account]:
     return [one.who.account for one in taken]
 
 
-def test_what_fits_into_a_group_is_taken_in_the_order_of_arrival() -> None:
+def test_requests_that_fit_into_a_group_are_taken_in_the_order_of_arrival() -> None:
     scheduler = FairScheduler(turn_requests=1)
     senders: list[Account] = [1, 1, 2, 1, "token:a"]
     given = [request(number, account) for number, account in enumerate(senders)]
@@ -65,7 +65,7 @@ def test_bytes_count_too_and_a_request_larger_than_a_group_is_taken_alone() -> N
     assert [len(scheduler.take(100, 1000)) for _ in range(4)] == [1, 1, 1, 0]
 
 
-def test_a_request_that_is_taken_back_is_not_executed() -> None:
+def test_a_withdrawn_request_is_not_executed() -> None:
     scheduler = FairScheduler(turn_requests=1)
     given = [request(number, 1) for number in range(3)]
     for one in given:
@@ -75,7 +75,7 @@ def test_a_request_that_is_taken_back_is_not_executed() -> None:
     assert scheduler.take(10, 1000) == [given[0], given[2]]
 
 
-def test_a_door_is_told_when_the_broker_has_no_space_for_more(bench: Bench) -> None:
+def test_a_door_is_notified_when_the_broker_has_no_space_for_more(bench: Bench) -> None:
     broker = bench.live.broker
     broker.limits = broker.limits._replace(requests=3)
     sent = [bench.make("publish", queue="q", message="x") for _ in range(4)]

@@ -79,7 +79,7 @@ def test_folders_have_the_names_of_the_configuration(make_bench: MakeBench) -> N
     "queue",
     [".", "..", "meta", "a/b", "../../etc", "%2e%2e", "~", "x" * 256, "ü" * 128, "\U0001f600" * 64, "a b", ".hidden"],
 )
-def test_a_queue_of_any_name_has_a_harmless_directory_that_tells_its_name(
+def test_a_queue_of_any_name_has_a_harmless_directory_that_shows_its_name(
     queue: str, make_bench: MakeBench, tmp_path: Path
 ) -> None:
     bench = make_bench("filesystem").open()
@@ -105,7 +105,7 @@ def test_different_queues_have_different_directories() -> None:
     assert len({queue_directory(name, "meta") for name in names}) == len(names)
 
 
-def test_a_name_holds_what_fits_and_says_what_does_not() -> None:
+def test_a_file_name_contains_what_fits_and_marks_what_does_not() -> None:
     entry = Entry(
         "msg:q:01a21eba-1678-7c3a-9b1e-5d0f6a2e8401", "q", State.INFLIGHT, -7, 1207, 1795811841655, 86402117,
         target="me~/..%", attempt=3, due=5, lease_id="f3b1c7d2-5a60-4e8f-9c14-2b7d90e6a100", consumer_id="ü" * 20,
@@ -119,7 +119,7 @@ def test_a_name_holds_what_fits_and_says_what_does_not() -> None:
     assert read_entry(parsed, entry.key, "q", facts) == entry
 
 
-def test_a_folder_keeps_10000_files_itself_and_the_rest_in_shards(
+def test_a_folder_has_10000_files_directly_and_the_rest_in_shards(
     store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fs_tree.FOLDER_LIMIT == 10_000
@@ -163,7 +163,7 @@ def test_it_works_with_few_descriptors(make_bench: MakeBench) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_start_reads_names_and_of_a_queue_three_files(make_bench: MakeBench) -> None:
+def test_a_start_reads_names_and_three_files_of_each_queue(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     for number in range(50):
         bench.publish(priority=number % 3, delayMs=number % 2 * 1000)
@@ -186,7 +186,7 @@ def test_a_start_reads_names_and_of_a_queue_three_files(make_bench: MakeBench) -
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_after_a_power_cut_each_file_may_be_of_another_moment(seed: int, make_bench: MakeBench) -> None:
+def test_after_a_power_cut_each_file_may_have_the_state_of_another_moment(seed: int, make_bench: MakeBench) -> None:
     """What was not synced: each file has any of the places that it had since the checkpoint, or lacks its end."""
     chance = random.Random(seed)
     bench = make_bench("filesystem").open()
@@ -238,7 +238,7 @@ def test_after_a_power_cut_each_file_may_be_of_another_moment(seed: int, make_be
     assert seen_in(bench) == expected_of(bench, make_bench)
 
 
-def test_a_message_that_is_done_stays_done_when_only_its_end_was_not_synced(make_bench: MakeBench) -> None:
+def test_a_settled_message_stays_settled_even_if_only_its_end_was_not_synced(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish()
     bench.store.disk.checkpoint()
@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(make_bench
     assert seen == expected
 
 
-def test_a_store_that_has_seen_more_than_the_journal_goes_on_behind_it(make_bench: MakeBench) -> None:
+def test_a_store_that_is_ahead_of_the_journal_continues_after_it(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     for _ in range(5):
         bench.publish()
@@ -309,7 +309,7 @@ def move_by_hand(bench: Bench, origin: str, to: str) -> None:
         shutil.move(path, root / to)
 
 
-def test_dead_letters_moved_to_the_inbox_after_a_stop_in_order_are_reprocessed(make_bench: MakeBench) -> None:
+def test_dead_letters_moved_to_the_inbox_after_an_orderly_stop_are_reprocessed(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bury(bench), bury(bench)]
     bench.stop()
@@ -348,7 +348,7 @@ def test_files_that_were_moved_anywhere_else_are_put_back_too(make_bench: MakeBe
     assert seen_in(bench) == expected_of(bench, make_bench)
 
 
-def test_a_message_that_moved_before_it_was_written_and_has_come_home_is_its_queues(make_bench: MakeBench) -> None:
+def test_a_message_that_moved_before_it_was_written_and_returned_belongs_to_its_queue(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key = bench.publish("other", "known").replace("other", "q").replace("-1", "-2")
     born = bench.make("publish", queue="q", message="born")
@@ -364,7 +364,7 @@ def test_a_message_that_moved_before_it_was_written_and_has_come_home_is_its_que
     assert seen_in(bench) == expected_of(bench, make_bench)
 
 
-def test_files_that_are_no_messages_are_left_alone(make_bench: MakeBench) -> None:
+def test_files_that_are_not_messages_are_left_alone(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish()
     bench.close()
@@ -392,7 +392,7 @@ def test_a_copy_of_a_file_is_set_aside(make_bench: MakeBench) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "flipped", "foreign"])
-def test_a_damaged_body_is_never_handed_out(damage: str, make_bench: MakeBench) -> None:
+def test_a_damaged_body_is_never_delivered(damage: str, make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key, other = bench.publish("q", "mine"), bench.publish("q", "other")
     inbox = bench.config.settings.filesystem_root / "q" / "inbox"

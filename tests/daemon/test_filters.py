@@ -57,7 +57,7 @@ def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:
         ({"jsonPath": "$" + ".a" * 200}, "at most 300"),
     ],
 )
-def test_a_filter_that_cannot_be_meant_is_refused_and_says_why(wanted: dict[str, Any], told: str) -> None:
+def test_an_invalid_filter_is_refused_with_the_reason(wanted: dict[str, Any], told: str) -> None:
     with pytest.raises(CommandError) as refused:
         Filter(wanted)
     assert told in refused.value.message
@@ -141,7 +141,7 @@ def test_no_query_goes_on_for_ever(query: str) -> None:
         JsonPath(query).matches(body, Budget(100_000))
 
 
-def test_a_deep_body_is_looked_through() -> None:
+def test_a_deep_body_is_searched() -> None:
     body: Any = {"found": 1}
     for _ in range(120):
         body = [body]

@@ -115,7 +115,7 @@ def test_counts_equal_a_count_of_the_messages(bench: Bench) -> None:
         assert t["published"] - gone == sum(record.counts.values())
 
 
-def test_an_event_from_the_future_is_passed_over_unless_it_is_about_a_queue(bench: Bench) -> None:
+def test_an_event_of_a_newer_version_is_skipped_unless_it_is_about_a_queue(bench: Bench) -> None:
     bench.store.begin()
     event = {"id": bench.store.applied + 1, "type": "greeted"}
     apply(event, bench.store)
@@ -193,7 +193,7 @@ def test_a_history_of_failures_is_bounded(bench: Bench) -> None:
     assert [failure["attempt"] for failure in history] == [*range(9, 41)] and entry.failures == 32
 
 
-def test_a_store_that_cannot_write_in_a_replay_is_no_reason_to_skip_events(
+def test_a_store_that_cannot_write_in_a_replay_does_not_skip_events(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -214,7 +214,7 @@ def test_a_store_that_cannot_write_in_a_replay_is_no_reason_to_skip_events(
     assert bench.do("status", queue="q")["metrics"]["ready"] == 5
 
 
-def test_a_database_that_is_none_is_set_aside_and_folded_anew(bench: Bench) -> None:
+def test_a_file_that_is_not_a_database_is_set_aside_and_the_store_rebuilt(bench: Bench) -> None:
     bench.publish()
     bench.close()
     bench.config.settings.sqlite_db_path.write_bytes(b"not a database at all" * 500)

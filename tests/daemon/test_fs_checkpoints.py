@@ -48,7 +48,7 @@ def settle(bench: Bench, key: str, command: str = "ack", **fields: object) -> No
     bench.do(command, messageKey=key, leaseId=lease["leaseId"], **fields)
 
 
-def test_work_goes_on_while_a_checkpoint_is_made_and_a_crash_then_loses_nothing(make_bench: MakeBench) -> None:
+def test_work_continues_during_a_checkpoint_and_a_crash_then_loses_nothing(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bench.publish("q", str(number)) for number in range(4)]
     begun_at = bench.store.applied
@@ -62,7 +62,7 @@ def test_work_goes_on_while_a_checkpoint_is_made_and_a_crash_then_loses_nothing(
     assert seen_in(bench) == expected_of(bench, make_bench)
 
 
-def test_what_ends_while_a_checkpoint_is_made_that_knows_it_stays_ended(make_bench: MakeBench) -> None:
+def test_a_message_that_ends_during_a_checkpoint_that_contains_it_stays_ended(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key = bench.publish("q", "x")
     sync = begin(bench)
@@ -76,7 +76,7 @@ def test_what_ends_while_a_checkpoint_is_made_that_knows_it_stays_ended(make_ben
     assert tree(bench) == []
 
 
-def test_a_crash_before_a_checkpoint_is_done_is_as_one_before_it_was_begun(make_bench: MakeBench) -> None:
+def test_a_crash_during_a_checkpoint_is_like_one_before_it(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bench.publish("q", str(number)) for number in range(3)]
     bench.store.disk.checkpoint()
@@ -98,7 +98,7 @@ def finish_failed(bench: Bench) -> None:
         pass
 
 
-def test_a_full_disk_is_told_as_such_and_the_next_checkpoint_has_all(make_bench: MakeBench) -> None:
+def test_a_full_disk_is_reported_as_such_and_the_next_checkpoint_is_complete(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bench.publish("q", str(number)) for number in range(2)]
     bench.store.disk.checkpoint()

@@ -61,7 +61,7 @@ def fail_an_attempt(bench: Bench) -> str:
 
 @pytest.mark.parametrize("call", ["open", "write"])
 @pytest.mark.parametrize("code", REFUSED)
-def test_a_file_that_nothing_can_be_added_to_is_written_anew_with_its_message(
+def test_a_file_that_cannot_be_appended_to_is_rewritten_with_its_message(
     code: int, call: str, make_bench: MakeBench
 ) -> None:
     bench = make_bench("filesystem").open()
@@ -81,7 +81,7 @@ def test_a_file_that_nothing_can_be_added_to_is_written_anew_with_its_message(
     assert bench.do("list_dlq", queue="q")["messages"][0]["reason"] == "never"
 
 
-def test_a_line_that_was_added_in_part_does_not_spoil_the_next(make_bench: MakeBench) -> None:
+def test_a_partly_appended_line_does_not_spoil_the_next(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key = bench.publish("q", "kept")
     bench.close()

@@ -43,7 +43,7 @@ PLAIN = f"p7fffffff-000000000001207-{ID}~v1209~w1795811841655~b86402117.json"
     ],
 )
 @pytest.mark.parametrize("id_", [ID, "a", ID.replace("-", ""), ID.upper(), f"x:{ID}"])
-def test_a_place_comes_back_as_it_was_given(place: str, id_: str) -> None:
+def test_a_location_is_returned_as_it_was_stored(place: str, id_: str) -> None:
     places = Places("inbox")
     places[f"msg:q:{id_}"] = place
     places[f"msg:other:{id_}"] = "other"
@@ -57,7 +57,7 @@ def test_a_place_comes_back_as_it_was_given(place: str, id_: str) -> None:
     assert f"msg:q:{id_}" not in places and places.get(f"msg:q:{id_}") is None
 
 
-def test_a_folder_of_plain_names_is_taken_and_the_rest_handed_back() -> None:
+def test_a_folder_of_plain_names_is_indexed_and_the_rest_returned() -> None:
     places = Places("inbox")
     odd = [PLAIN.replace("8401", "8403").replace("~w1795811841655", "~a1"), "notes.txt"]
     taken, others = places.take_plain("q", 7, [PLAIN, PLAIN, *odd])
@@ -66,7 +66,7 @@ def test_a_folder_of_plain_names_is_taken_and_the_rest_handed_back() -> None:
     assert places[f"msg:q:{ID}"] == f"inbox/00007/{PLAIN}"
 
 
-def test_what_comes_back_stands_where_it_was_published_and_folders_may_overlap() -> None:
+def test_a_returned_message_is_in_publish_order_and_folders_may_overlap() -> None:
     entries = {
         f"msg:q:{number}": Entry(f"msg:q:{number}", "q", State.READY, 0, number, 0, 0) for number in range(1, 13)
     }
@@ -87,13 +87,13 @@ def test_what_comes_back_stands_where_it_was_published_and_folders_may_overlap()
     assert order == list(range(1, 13))
 
 
-def test_an_id_is_one_object_for_the_line_and_for_the_place() -> None:
+def test_an_id_is_one_object_for_the_order_and_for_the_location() -> None:
     places = Places("inbox")
     assert places.short(ID) is places.short(ID)
     assert key_of("msg:q", places.short(ID)) == f"msg:q:{ID}"
 
 
-def test_a_sorted_set_is_what_a_list_would_be() -> None:
+def test_a_sorted_set_behaves_like_a_sorted_list() -> None:
     numbers = Random(1)
     kept: Sorted[int] = Sorted()
     for value in range(0, 3000, 3):
@@ -117,7 +117,7 @@ def test_a_sorted_set_is_what_a_list_would_be() -> None:
     assert not kept and kept.first() is None and list(kept.behind(0)) == []
 
 
-def test_pages_of_a_backlog_pass_over_what_has_gone_from_its_middle() -> None:
+def test_pages_of_a_backlog_skip_messages_removed_from_its_middle() -> None:
     entries = {f"msg:q:{n}": Entry(f"msg:q:{n}", "q", State.READY, n % 3, n, 0, 0) for n in range(1, 5001)}
     index = Index("inbox", entries.get)
     pages = FilesystemPages(cast(Any, SimpleNamespace(index=index, get=entries.get)))

@@ -22,7 +22,7 @@ from tests.conformance.bench import Bench
 MakeBench = Callable[..., Bench]
 
 
-def test_a_body_lies_in_a_file_and_the_journal_and_the_index_only_refer_to_it(make_bench: MakeBench) -> None:
+def test_a_body_is_in_a_file_and_the_journal_and_the_index_only_refer_to_it(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish("jobs", "a body that is easy to find")
     (path,) = bench.body_files()
@@ -106,7 +106,9 @@ def test_a_new_directory_is_synced_in_its_parents(make_bench: MakeBench) -> None
     assert {str(root), str(root / "new"), str(root / "new" / "00000000")} <= set(synced)
 
 
-def test_a_body_goes_with_its_message_and_empty_directories_with_the_next_checkpoint(make_bench: MakeBench) -> None:
+def test_a_body_is_removed_with_its_message_and_empty_directories_with_the_next_checkpoint(
+    make_bench: MakeBench,
+) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]
@@ -118,7 +120,7 @@ def test_a_body_goes_with_its_message_and_empty_directories_with_the_next_checkp
     assert len(bench.body_files()) == 1
 
 
-def test_a_group_that_is_refused_leaves_no_file(make_bench: MakeBench) -> None:
+def test_a_refused_group_leaves_no_file(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
 
@@ -221,7 +223,7 @@ def test_a_message_whose_body_is_lost_dies_with_the_reason_and_the_next_is_deliv
 
 
 @pytest.mark.parametrize("backend", ["hybrid", "filesystem"])
-def test_who_waits_is_served_past_a_message_whose_body_is_lost(backend: str, make_bench: MakeBench) -> None:
+def test_a_waiting_consumer_is_served_past_a_message_whose_body_is_lost(backend: str, make_bench: MakeBench) -> None:
     bench = make_bench(backend).open()
     bench.publish("q", "mine", delayMs=1000)
     root = bench.config.settings
@@ -239,7 +241,7 @@ def test_who_waits_is_served_past_a_message_whose_body_is_lost(backend: str, mak
     assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
 
 
-def test_many_lost_bodies_do_not_stop_the_queue_for_ever(make_bench: MakeBench) -> None:
+def test_many_lost_bodies_do_not_block_the_queue_for_ever(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(150)))
     last = bench.publish("q", "sound")
@@ -250,7 +252,7 @@ def test_many_lost_bodies_do_not_stop_the_queue_for_ever(make_bench: MakeBench) 
     assert bench.do("status", queue="q")["metrics"]["dlq"] == 150
 
 
-def test_lost_bodies_are_kept_as_dead_letters_even_where_a_queue_keeps_none(make_bench: MakeBench) -> None:
+def test_lost_bodies_become_dead_letters_even_if_a_queue_keeps_none(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.do("set_policy", queue="q", policy={"dlq": {"enabled": False}})
     bench.publish()
@@ -260,7 +262,7 @@ def test_lost_bodies_are_kept_as_dead_letters_even_where_a_queue_keeps_none(make
     assert bench.body_files()[0].read_bytes() == b"half of it"
 
 
-def test_an_error_of_the_machine_is_no_loss(make_bench: MakeBench) -> None:
+def test_an_error_of_the_machine_is_not_a_loss(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish()
     really = bench.files.open
@@ -276,7 +278,7 @@ def test_an_error_of_the_machine_is_no_loss(make_bench: MakeBench) -> None:
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
 
 
-def test_no_body_is_lost_while_its_whole_disk_is_gone(make_bench: MakeBench) -> None:
+def test_no_body_counts_as_lost_while_its_whole_disk_is_gone(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish()
     really_read, really_sync = bench.files.read, bench.files.fsync
@@ -314,7 +316,7 @@ def test_without_the_directory_of_its_bodies_it_does_not_start(
     assert bench.do("consume_next", queue="q")["message"]["payload"] == "mine"
 
 
-def test_bodies_that_are_lost_for_good_do_not_hold_up_the_start_for_ever(make_bench: MakeBench) -> None:
+def test_bodies_that_are_lost_for_good_do_not_block_the_start_for_ever(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     bench.close()
@@ -327,7 +329,7 @@ def test_bodies_that_are_lost_for_good_do_not_hold_up_the_start_for_ever(make_be
     assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
 
 
-def test_a_directory_that_is_replaced_while_it_is_in_use_is_told_and_not_written_to(make_bench: MakeBench) -> None:
+def test_a_directory_replaced_while_in_use_is_reported_and_not_written_to(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     root = bench.config.settings.hybrid_payload_root
@@ -356,7 +358,7 @@ def test_its_database_and_its_journal_are_refused_by_the_other_backends(make_ben
         sqlite.open()
 
 
-def test_a_database_of_sqlite_is_taken_over(make_bench: MakeBench) -> None:
+def test_a_database_of_the_sqlite_backend_is_adopted(make_bench: MakeBench) -> None:
     sqlite = make_bench("sqlite").open()
     key = sqlite.publish("q", "older")
     sqlite.close()
@@ -370,7 +372,7 @@ def test_a_database_of_sqlite_is_taken_over(make_bench: MakeBench) -> None:
 
 
 @pytest.mark.parametrize("sizes", [("0", "100"), ("100", "0")])
-def test_the_size_from_which_bodies_lie_in_files_may_change(sizes: tuple[str, str], make_bench: MakeBench) -> None:
+def test_the_size_from_which_bodies_are_files_may_change(sizes: tuple[str, str], make_bench: MakeBench) -> None:
     bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": sizes[0]}).open()
     keys = [bench.publish("q", "first"), bench.publish("q", "first" * 50)]
     bench.stop()
@@ -391,9 +393,7 @@ def test_the_size_from_which_bodies_lie_in_files_may_change(sizes: tuple[str, st
 
 @pytest.mark.parametrize("value", ["{}", "[]", "no JSON", '{"bytes":1,"blake2b":"00"}'])
 @pytest.mark.parametrize("crc", ["crc", "NULL"])
-def test_a_reference_that_has_changed_in_the_database_is_a_lost_body(
-    value: str, crc: str, make_bench: MakeBench
-) -> None:
+def test_a_changed_reference_in_the_database_is_a_lost_body(value: str, crc: str, make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     lost, sound = bench.publish("q", "mine"), bench.publish("q", "other")
     bench.close()

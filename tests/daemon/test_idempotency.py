@@ -24,7 +24,7 @@ def key(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def test_a_repeat_has_the_same_user_and_the_same_bytes() -> None:
+def test_a_repeat_is_recognised_by_user_and_bytes() -> None:
     assert request_key(7, b"bytes") == request_key(7, b"bytes")
     assert len({request_key(uid, data) for uid in (0, 7, 2**32 - 2) for data in (b"", b"bytes", b"bytes ")}) == 9
 
@@ -54,7 +54,7 @@ def test_a_refused_request_is_refused_again_in_the_same_words(bench: Bench) -> N
     assert (again.code, again.answer.error.message) == ("ERR_QUEUE_NOT_FOUND", sent.answer.error.message)
 
 
-def test_a_refusal_that_is_remembered_keeps_nothing_of_its_group(bench: Bench) -> None:
+def test_a_remembered_refusal_references_nothing_of_its_group(bench: Bench) -> None:
     refused = [
         bench.make("publish", queue="q", message="!", encoding="base64"),
         bench.make("publish", queue=""),
@@ -67,7 +67,7 @@ def test_a_refusal_that_is_remembered_keeps_nothing_of_its_group(bench: Bench) -
     assert not any(reached(one.answer, Transaction) for one in refused)
 
 
-def test_another_user_with_the_same_bytes_makes_another_request(bench: Bench) -> None:
+def test_the_same_bytes_from_another_user_are_another_request(bench: Bench) -> None:
     sent = bench.send("publish", queue="q", message="x")
     other = bench.make("publish", queue="q", message="x", uid=4242)
     other.request.wire = sent.request.wire

@@ -74,7 +74,7 @@ def told_facts(state: State) -> dict[str, Any]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_queues_and_messages_come_to_another_root_as_they_were(
+def test_queues_and_messages_arrive_in_another_root_unchanged(
     make_bench: Callable[..., Bench], backend: str, seed: int
 ) -> None:
     source, random = make_bench("memory").open(), Random(seed)
@@ -107,7 +107,7 @@ def test_queues_and_messages_come_to_another_root_as_they_were(
     assert told(steady(quietly(target)))[1] == messages
 
 
-def test_what_is_there_already_is_left_as_it_is(make_bench: Callable[..., Bench]) -> None:
+def test_existing_data_is_left_as_it_is(make_bench: Callable[..., Bench]) -> None:
     source, target = make_bench().open(), make_bench().open()
     for number in range(3):
         source.publish(message=f"body {number}")
@@ -121,7 +121,7 @@ def test_what_is_there_already_is_left_as_it_is(make_bench: Callable[..., Bench]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_fact_of_a_message_comes_to_another_root(make_bench: Callable[..., Bench], backend: str) -> None:
+def test_every_fact_of_a_message_is_imported(make_bench: Callable[..., Bench], backend: str) -> None:
     source, target = make_bench("memory").open(), make_bench(backend).open()
     source.hands.pass_ms(5_000)
     source.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
@@ -158,9 +158,7 @@ def test_every_fact_of_a_message_comes_to_another_root(make_bench: Callable[...,
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_keys_that_were_used_schedules_and_the_drain_come_to_another_root(
-    make_bench: Callable[..., Bench], backend: str
-) -> None:
+def test_used_keys_schedules_and_the_drain_are_imported(make_bench: Callable[..., Bench], backend: str) -> None:
     source, target = make_bench("memory").open(), make_bench(backend).open()
     source.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "windowSec": 100}})
     old = source.publish("q", deduplicationKey="old")
@@ -188,7 +186,7 @@ def test_keys_that_were_used_schedules_and_the_drain_come_to_another_root(
     assert target.do("publish", queue="q", deduplicationKey="new")["duplicate"] is True
 
 
-def test_a_schedule_that_is_there_and_a_key_that_is_in_use_stay_as_they_are(make_bench: Callable[..., Bench]) -> None:
+def test_an_existing_schedule_and_a_key_in_use_stay_as_they_are(make_bench: Callable[..., Bench]) -> None:
     source, target = make_bench().open(), make_bench().open()
     next(source.ids)  # so that its message has another key
     for bench, cron in ((source, "1 * * * *"), (target, "2 * * * *")):
@@ -235,7 +233,7 @@ CLAIMED = {"key": "msg:q:1", "untilEngineMs": 2**40}
         ({"name": "schedule:s", "value": SCHEDULE | {"queue": "a.dlq"}}, "dead letters"),
     ],
 )
-def test_what_is_no_fact_is_refused_and_nothing_is_imported(bench: Bench, fact: Any, text: str) -> None:
+def test_an_invalid_fact_is_refused_and_nothing_is_imported(bench: Bench, fact: Any, text: str) -> None:
     good = [{"name": "draining", "value": True}, {"name": CLAIM, "value": CLAIMED}]
     sent = bench.send("import_state", engineMs=0, wallMs=bench.hands.wall_ms, facts=[*good, fact], messages=[GOOD])
     assert sent.code == "ERR_INVALID_REQUEST"
@@ -260,7 +258,7 @@ def test_a_claim_that_another_message_makes_stays_its_own(make_bench: Callable[.
     assert target.do("publish", queue="q", message="again", deduplicationKey="one")["messageKey"] == first
 
 
-def test_who_waits_for_a_message_gets_one_that_is_imported(make_bench: Callable[..., Bench]) -> None:
+def test_a_waiting_consumer_gets_an_imported_message(make_bench: Callable[..., Bench]) -> None:
     source, target = make_bench().open(), make_bench().open()
     key = source.publish()
     waiting = target.make("consume_next", queue="q", waitMs=1000)
@@ -270,9 +268,7 @@ def test_who_waits_for_a_message_gets_one_that_is_imported(make_bench: Callable[
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_message_that_was_moved_comes_under_the_key_of_its_birth(
-    make_bench: Callable[..., Bench], backend: str
-) -> None:
+def test_a_moved_message_is_imported_under_its_original_key(make_bench: Callable[..., Bench], backend: str) -> None:
     source, target = make_bench("memory").open(), make_bench(backend).open()
     key = source.publish("born", message="goes far")
     source.do("move", messageKey=key, to="other")
@@ -338,7 +334,7 @@ FAILURE = {"reasonCode": "REJECTED", "reasonMessage": "", "attempt": 1, "consume
         ({"bodyLost": True, "message": None}, "message must be"),
     ],
 )
-def test_what_is_no_message_is_refused_and_nothing_is_imported(bench: Bench, change: dict[str, Any], text: str) -> None:
+def test_an_invalid_message_is_refused_and_nothing_is_imported(bench: Bench, change: dict[str, Any], text: str) -> None:
     sent = bench.send("import_state", engineMs=0, wallMs=0, messages=[GOOD | {"key": "msg:q:0"}, GOOD | change])
     assert sent.code == "ERR_INVALID_REQUEST"
     assert text in str(sent.answer.error)
@@ -358,6 +354,6 @@ def test_what_is_no_message_is_refused_and_nothing_is_imported(bench: Bench, cha
         {"name": "q", "override": []},
     ],
 )
-def test_what_is_no_queue_is_refused(bench: Bench, queue: Any) -> None:
+def test_an_invalid_queue_is_refused(bench: Bench, queue: Any) -> None:
     assert bench.send("import_state", engineMs=0, wallMs=0, queues=[queue]).code == "ERR_INVALID_REQUEST"
     assert bench.store.pages.queue_names("", 10) == []

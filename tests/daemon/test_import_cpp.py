@@ -69,7 +69,7 @@ def every_state(old: CppDatabase) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_every_message_is_there_in_its_state_with_its_body_and_its_age(make_bench: MakeBench) -> None:
+def test_every_message_is_imported_with_its_state_body_and_age(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
     keys = every_state(old)
@@ -121,7 +121,7 @@ def test_messages_come_in_the_order_in_which_they_were_published_there(make_benc
     assert taken == ["E", "A", "B", "C", "D"]
 
 
-def test_a_lease_of_then_holds_until_its_end_and_then_counts_as_failed(make_bench: MakeBench) -> None:
+def test_an_imported_lease_lasts_until_its_end_and_then_counts_as_failed(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
     key = old.message("A", "inflight", until=old.now + 20_000, attempt=1)
@@ -154,7 +154,7 @@ def test_what_was_imported_is_in_the_journal_and_comes_back_from_it(make_bench: 
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_each_make_of_its_tables_is_imported(make_bench: MakeBench, make: str) -> None:
+def test_each_version_of_its_tables_is_imported(make_bench: MakeBench, make: str) -> None:
     bench = make_bench()
     old = database(bench, make)
     key = old.message("A", payload="body")
@@ -164,7 +164,7 @@ def test_each_make_of_its_tables_is_imported(make_bench: MakeBench, make: str) -
     assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
 
 
-def test_a_stored_policy_counts_where_the_configuration_says_something_else(make_bench: MakeBench) -> None:
+def test_a_stored_policy_counts_if_the_configuration_differs(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
     old.policy(
@@ -194,7 +194,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("reason", ODD)
-def test_a_row_of_which_nothing_can_be_made_is_set_aside_with_the_reason(make_bench: MakeBench, reason: str) -> None:
+def test_an_unusable_row_is_set_aside_with_the_reason(make_bench: MakeBench, reason: str) -> None:
     bench = make_bench()
     old = database(bench)
     old.message("X", **ODD[reason])
@@ -207,7 +207,7 @@ def test_a_row_of_which_nothing_can_be_made_is_set_aside_with_the_reason(make_be
     assert bench.do("consume_next", queue="telemetry")["message"]["messageId"] == "sound"
 
 
-def test_a_second_row_of_a_message_a_stray_body_and_a_cut_reason_lose_nothing(make_bench: MakeBench) -> None:
+def test_a_second_row_of_a_message_an_orphaned_body_and_a_cut_reason_lose_nothing(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench, "without a primary key")
     key = old.message("A", created=1)
@@ -320,7 +320,7 @@ def test_it_is_refused_while_the_old_daemon_has_it_open(make_bench: MakeBench) -
     import_into(bench)
 
 
-def test_it_is_refused_where_the_journal_has_other_messages(make_bench: MakeBench) -> None:
+def test_it_is_refused_if_the_journal_has_other_messages(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     bench.publish()
     bench.close()
@@ -333,7 +333,7 @@ def test_it_is_refused_where_the_journal_has_other_messages(make_bench: MakeBenc
     assert not before(bench).exists()
 
 
-def test_a_start_before_the_database_was_put_there_does_not_bar_its_import(make_bench: MakeBench) -> None:
+def test_a_start_before_the_database_was_copied_does_not_prevent_its_import(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     bench.stop()
     bench.close()
@@ -380,7 +380,7 @@ def test_a_check_counts_and_changes_nothing(make_bench: MakeBench, tmp_path: Pat
     assert import_into(bench).counts == found.counts
 
 
-def test_a_database_of_which_nothing_can_be_used_is_refused_and_stays(make_bench: MakeBench) -> None:
+def test_an_unusable_database_is_refused_and_left_alone(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
     old.message("A", body=False)
@@ -391,7 +391,7 @@ def test_a_database_of_which_nothing_can_be_used_is_refused_and_stays(make_bench
     assert not before(bench).exists() and not bench.segments() and not bench.quarantined()
 
 
-def test_older_tables_tell_the_reason_of_a_dead_letter_in_its_value(make_bench: MakeBench) -> None:
+def test_older_tables_have_the_reason_of_a_dead_letter_in_its_value(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench, "older")
     value = {"payload": "x", "dlqReason": "retry limit exceeded (attempt 3)", "dlqAt": old.now - MINUTE}
@@ -415,7 +415,7 @@ def test_it_can_be_imported_into_a_new_root_of_the_filesystem_store(make_bench: 
     assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
 
 
-def test_the_command_imports_and_a_second_one_finds_nothing_to_import(make_bench: MakeBench) -> None:
+def test_the_command_imports_and_a_second_one_has_nothing_to_import(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
     old.message("A")
@@ -431,7 +431,7 @@ def test_the_command_imports_and_a_second_one_finds_nothing_to_import(make_bench
     assert again.exit_code == 1 and "there is no database of the C++ system" in again.output
 
 
-def test_a_shell_completes_the_system_behind_import() -> None:
+def test_a_shell_completes_the_system_after_import() -> None:
     context = {"COMP_WORDS": "postroomd import c", "COMP_CWORD": "2", "_POSTROOMD_COMPLETE": "bash_complete"}
     shown = CliRunner().invoke(main, prog_name="postroomd", env=context)
     assert "plain,cpp" in shown.output.splitlines()

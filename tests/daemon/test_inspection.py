@@ -82,7 +82,7 @@ def test_a_page_of_large_bodies_is_shorter_than_asked(bench: Bench, monkeypatch:
     assert [message["messageKey"] for message in second["messages"]] == keys[2:4]
 
 
-def test_a_state_or_a_place_that_there_is_not_is_refused(bench: Bench) -> None:
+def test_an_unknown_state_or_cursor_is_refused(bench: Bench) -> None:
     bench.publish()
     for wrong in ({"state": "lost"}, {"after": "nonsense"}, {"filter": {"colour": "red"}}):
         assert bench.send("browse", queue="q", **wrong).code == "ERR_INVALID_REQUEST"
@@ -91,7 +91,7 @@ def test_a_state_or_a_place_that_there_is_not_is_refused(bench: Bench) -> None:
     assert bench.send("get_message", messageKey="msg:q:x", payloadAs="xml").code == "ERR_INVALID_REQUEST"
 
 
-def test_one_message_is_shown_whole_with_all_that_happened_to_it(bench: Bench) -> None:
+def test_one_message_is_shown_completely_with_its_history(bench: Bench) -> None:
     key = bench.publish(message={"a": 1}, attributes={"h": "v"}, orderingKey="k")
     lease = consume(bench)["lease"]
     bench.do("nack", messageKey=key, leaseId=lease["leaseId"], reason="busy", requeue=True)
@@ -107,7 +107,7 @@ def test_one_message_is_shown_whole_with_all_that_happened_to_it(bench: Bench) -
     assert "message" not in told["events"][0]
 
 
-def test_only_the_latest_events_are_shown_and_it_is_said_from_which_on_they_are_all(bench: Bench) -> None:
+def test_only_the_latest_events_are_shown_and_the_first_complete_one_is_named(bench: Bench) -> None:
     key = bench.publish()
     for _ in range(3):
         bench.do("hold", messageKey=key)
@@ -118,7 +118,7 @@ def test_only_the_latest_events_are_shown_and_it_is_said_from_which_on_they_are_
     assert told["completeFrom"] == told["events"][0]["id"]
 
 
-def test_a_message_that_is_gone_is_told_of_while_the_journal_knows_it(bench: Bench) -> None:
+def test_a_message_that_is_gone_is_described_while_the_journal_has_it(bench: Bench) -> None:
     key = bench.publish()
     lease = consume(bench)["lease"]
     bench.do("ack", messageKey=key, leaseId=lease["leaseId"])
@@ -131,7 +131,7 @@ def test_a_message_that_is_gone_is_told_of_while_the_journal_knows_it(bench: Ben
     assert "the journal does not name it" in str(never.answer.error)
 
 
-def test_a_key_inside_of_a_body_is_not_that_message(bench: Bench) -> None:
+def test_a_key_inside_a_body_is_not_that_message(bench: Bench) -> None:
     key = bench.publish()
     bench.publish(message={"key": key})
     assert [event["type"] for event in bench.do("get_message", messageKey=key, events=9)["events"]] == ["published"]
@@ -147,7 +147,7 @@ def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -
             return history
 
 
-def test_a_look_into_the_journal_is_bounded_and_says_where_it_ended(make_bench: Callable[..., Bench]) -> None:
+def test_a_search_of_the_journal_is_bounded_and_says_where_it_ended(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench("sqlite").open()
     key = bench.publish()
     bench.publish(message="x" * 3_000_000)
@@ -159,7 +159,7 @@ def test_a_look_into_the_journal_is_bounded_and_says_where_it_ended(make_bench: 
     assert [event["key"] for event in history_of(bench.journal_root, key, 10).events] == [key]
 
 
-def test_others_are_served_while_the_journal_is_looked_through(make_bench: Callable[..., Bench]) -> None:
+def test_other_requests_are_served_while_the_journal_is_searched(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench("sqlite").open()
     key = bench.publish()
     for _ in range(3):
@@ -179,7 +179,7 @@ def test_others_are_served_while_the_journal_is_looked_through(make_bench: Calla
     assert broker.next_due() != 0
 
 
-def test_a_question_that_is_taken_back_is_not_worked_on(make_bench: Callable[..., Bench]) -> None:
+def test_a_withdrawn_query_is_not_processed(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench("sqlite").open()
     key = bench.publish()
     bench.publish(message="x" * 2_000_000)
@@ -191,7 +191,7 @@ def test_a_question_that_is_taken_back_is_not_worked_on(make_bench: Callable[...
     assert not sent.answers
 
 
-def test_a_journal_that_cannot_be_read_is_an_answer(
+def test_an_unreadable_journal_gives_an_error_answer(
     make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench("sqlite").open()
@@ -204,7 +204,7 @@ def test_a_journal_that_cannot_be_read_is_an_answer(
     assert bench.send("get_message", messageKey=key, events=10).code == "ERR_STORAGE_FAILED"
 
 
-def test_a_look_ends_when_it_has_taken_its_time_and_comes_further_each_time(
+def test_a_search_ends_at_its_time_limit_and_gets_further_each_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroom_daemon.engine.selection.LOOK_NS", -1)
@@ -229,7 +229,7 @@ def test_a_history_goes_through_segments(make_bench: Callable[..., Bench], tmp_p
     assert len(bench.do("get_message", messageKey=key, events=1000)["events"]) == 41
 
 
-def test_what_is_in_flight_is_listed_with_its_holder(bench: Bench) -> None:
+def test_messages_in_flight_are_listed_with_their_consumer(bench: Bench) -> None:
     slow, quick = bench.publish(), bench.publish()
     consume(bench, "slow", visibilityTimeoutSec=60)
     consume(bench, "quick", visibilityTimeoutSec=5)
@@ -242,7 +242,7 @@ def test_what_is_in_flight_is_listed_with_its_holder(bench: Bench) -> None:
     assert bench.do("list_inflight", queue="other")["messages"] == []
 
 
-def test_leased_dead_letters_are_listed_among_what_is_leased(bench: Bench) -> None:
+def test_leased_dead_letters_are_listed_among_the_leases(bench: Bench) -> None:
     key = die(bench)
     living = bench.publish()
     consume(bench, visibilityTimeoutSec=60)
@@ -258,7 +258,7 @@ def test_leased_dead_letters_are_listed_among_what_is_leased(bench: Bench) -> No
     assert bench.send("list_inflight", queue="other", after=first["next"]).code == "ERR_INVALID_REQUEST"
 
 
-def test_a_lease_tells_which_user_has_it_also_after_a_restart(make_bench: Callable[..., Bench]) -> None:
+def test_a_lease_shows_its_user_even_after_a_restart(make_bench: Callable[..., Bench]) -> None:
     for store in ("sqlite", "filesystem", "hybrid"):
         bench = make_bench(store).open()
         key = bench.publish()
@@ -271,7 +271,7 @@ def test_a_lease_tells_which_user_has_it_also_after_a_restart(make_bench: Callab
         bench.close()
 
 
-def test_a_list_of_queues_tells_what_a_screen_needs_of_each(bench: Bench) -> None:
+def test_a_list_of_queues_has_what_a_screen_needs(bench: Bench) -> None:
     one_of_each(bench)
     bench.do("pause", queue="q")
     bench.hands.pass_ms(3000)
@@ -287,7 +287,7 @@ def test_a_list_of_queues_tells_what_a_screen_needs_of_each(bench: Bench) -> Non
     assert bench.do("list_queues")["draining"] is True
 
 
-def test_the_oldest_lease_of_a_queue_is_known_while_leases_come_and_go(bench: Bench) -> None:
+def test_the_oldest_lease_of_a_queue_is_tracked_while_leases_come_and_go(bench: Bench) -> None:
     def age() -> int | None:
         told: int | None = bench.do("list_queues")["queues"][0]["oldestLeaseAgeMs"]
         return told
@@ -307,7 +307,7 @@ def test_the_oldest_lease_of_a_queue_is_known_while_leases_come_and_go(bench: Be
     assert age() is None
 
 
-def test_who_consumes_is_listed_by_queue_and_name(bench: Bench) -> None:
+def test_consumers_are_listed_by_queue_and_name(bench: Bench) -> None:
     bench.hands.pass_ms(1)
     for number in range(3):
         bench.publish()
@@ -325,7 +325,7 @@ def test_who_consumes_is_listed_by_queue_and_name(bench: Bench) -> None:
     assert bench.do("list_consumers", queue="other")["consumers"] == []
 
 
-def test_a_status_tells_ages_bytes_reasons_and_what_comes_next(bench: Bench) -> None:
+def test_a_status_shows_ages_bytes_reasons_and_the_next_message(bench: Bench) -> None:
     die(bench)
     bench.publish()
     consume(bench, visibilityTimeoutSec=12)

@@ -52,7 +52,7 @@ def short_write(number: int, length: int, times: int = 10**9) -> Fail:
 
 
 @pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, "ERR_STORAGE_FULL"), (errno.EIO, "ERR_STORAGE_FAILED")])
-def test_a_write_that_fails_half_way_leaves_no_trace(bench: Bench, number: int, code: str) -> None:
+def test_a_write_that_fails_half_way_leaves_nothing_behind(bench: Bench, number: int, code: str) -> None:
     bench.publish(message="before")
     journal = bench.segments()[-1].read_bytes()
     bench.files.write = short_write(number, 100)
@@ -92,7 +92,7 @@ def test_a_refused_publish_may_be_sent_again_and_is_then_executed(bench: Bench) 
     assert again.code == "OK"
 
 
-def test_a_full_disk_is_not_tried_without_pause_for_what_is_due(bench: Bench) -> None:
+def test_on_a_full_disk_due_work_is_not_retried_without_pause(bench: Bench) -> None:
     bench.publish()
     bench.do("consume_next", queue="q", visibilityTimeoutSec=1)
     bench.hands.pass_ms(1000)
@@ -116,7 +116,7 @@ def test_a_daemon_stops_in_order_on_a_full_disk(bench: Bench) -> None:
     assert bench.do("consume_next", queue="q")["message"]["payload"] == "body"
 
 
-def test_a_waiter_survives_a_group_that_the_disk_refused_and_keeps_its_place(bench: Bench) -> None:
+def test_a_waiting_request_survives_a_group_that_the_disk_refused_and_keeps_its_place(bench: Bench) -> None:
     bench.publish(message="for the queue")
     bench.do("ack", messageKey=bench.do("consume_next", queue="q")["lease"]["messageKey"])
     first, second = (bench.make("consume_next", queue="q", consumerId=name, waitMs=9000) for name in ("one", "two"))
@@ -130,7 +130,7 @@ def test_a_waiter_survives_a_group_that_the_disk_refused_and_keeps_its_place(ben
     assert first.data["message"]["payload"] == "done"
 
 
-def test_questions_are_answered_while_the_disk_refuses_every_write(bench: Bench) -> None:
+def test_queries_are_answered_while_the_disk_refuses_every_write(bench: Bench) -> None:
     bench.publish(message="before")
     bench.files.write = failing(errno.EIO)
     publish, health, status = bench.make("publish", queue="q"), bench.make("health"), bench.make("status", queue="q")
@@ -147,7 +147,7 @@ def noting(calls: list[str], name: str, call: Any) -> Any:
     return noted
 
 
-def test_a_segment_is_written_anew_and_synced_before_it_takes_the_place_of_the_old_one(bench: Bench) -> None:
+def test_a_segment_is_rewritten_and_synced_before_it_replaces_the_old_one(bench: Bench) -> None:
     bench.publish(message="before")
     bench.close()
     calls: list[str] = []
@@ -157,7 +157,7 @@ def test_a_segment_is_written_anew_and_synced_before_it_takes_the_place_of_the_o
     assert calls[:3] == ["fsync", "rename", "fsync"]
 
 
-def test_a_segment_that_cannot_be_written_anew_stays_as_it_was(bench: Bench) -> None:
+def test_a_segment_that_cannot_be_rewritten_stays_as_it_was(bench: Bench) -> None:
     bench.publish(message="before")
     bench.close()
     whole = bench.segments()[-1].read_bytes()
@@ -177,7 +177,7 @@ UNKNOWN: dict[str, dict[str, Fail]] = {
 
 
 @pytest.mark.parametrize("fault", sorted(UNKNOWN))
-def test_where_the_outcome_is_unknown_nobody_is_answered_and_recovery_decides(bench: Bench, fault: str) -> None:
+def test_if_the_outcome_is_unknown_nobody_is_answered_and_recovery_decides(bench: Bench, fault: str) -> None:
     key = bench.publish(message="before")
     lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
     for name, call in UNKNOWN[fault].items():
@@ -202,9 +202,7 @@ def test_where_the_outcome_is_unknown_nobody_is_answered_and_recovery_decides(be
     assert bench.do("status", queue="q")["metrics"] == {"ready": 1, "delayed": 0, "inflight": 0, "held": 0, "dlq": 0}
 
 
-def test_a_store_that_fails_to_commit_what_is_synced_is_folded_anew(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_fails_to_commit_synced_events_is_rebuilt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.publish(message="before")
 
     def refuse() -> None:
@@ -262,7 +260,7 @@ def test_segments_begin_with_a_clock_mark_and_hold_whole_groups(make_bench: Call
     ("folded", "old", "most", "left"),
     [(0, True, 0, 4), (10**9, False, 10**9, 4), (10**9, True, 10**9, 1), (10**9, False, 0, 1)],
 )
-def test_segments_go_only_when_they_are_folded_and_old_or_too_many(
+def test_segments_are_deleted_only_if_they_are_folded_and_old_or_too_many(
     make_bench: Callable[..., Bench], folded: int, old: bool, most: int, left: int
 ) -> None:
     bench = make_bench(segment_bytes=1000).open()
@@ -275,7 +273,7 @@ def test_segments_go_only_when_they_are_folded_and_old_or_too_many(
 
 
 @pytest.mark.parametrize(("old", "most"), [(2**62, 10**9), (0, 0)], ids=["old", "too many"])
-def test_a_segment_that_ended_just_now_stays_whatever_retention_says(
+def test_a_segment_that_has_just_ended_stays_whatever_retention_says(
     make_bench: Callable[..., Bench], old: int, most: int
 ) -> None:
     bench = make_bench(segment_bytes=1000).open()
@@ -288,7 +286,9 @@ def test_a_segment_that_ended_just_now_stays_whatever_retention_says(
     assert len(bench.segments()) == 3
 
 
-def test_a_full_disk_at_the_first_start_is_said_and_leaves_the_root_free(make_bench: Callable[..., Bench]) -> None:
+def test_a_full_disk_at_the_first_start_is_reported_and_leaves_the_root_unlocked(
+    make_bench: Callable[..., Bench],
+) -> None:
     bench = make_bench()
     bench.files.write = failing(errno.ENOSPC)
     descriptors = len(os.listdir("/proc/self/fd"))

@@ -47,7 +47,7 @@ def test_a_journal_that_was_used_killed_and_reopened_has_no_finding(make_bench: 
     assert summary.bytes == sum(path.stat().st_size for path in bench.segments())
 
 
-def test_damaged_bytes_and_the_rest_of_their_request_are_told_with_their_place(tmp_path: Path) -> None:
+def test_damaged_bytes_and_the_rest_of_their_request_are_reported_with_their_place(tmp_path: Path) -> None:
     path = write(tmp_path, group(1, 1), group(2, 3), group(5, 1))
     starts = line_starts(path)
     flip(path, starts[2] + 9)
@@ -61,7 +61,7 @@ def test_damaged_bytes_and_the_rest_of_their_request_are_told_with_their_place(t
     assert all(one.is_fault for one in found)
 
 
-def test_missing_events_are_told_unless_a_gap_event_has_told_them(tmp_path: Path) -> None:
+def test_missing_events_are_reported_unless_a_gap_event_covers_them(tmp_path: Path) -> None:
     write(tmp_path, group(1, 1))
     write(tmp_path, group(5, 1))
     assert kinds(tmp_path) == [("missing events", 2, 4)]
@@ -78,7 +78,7 @@ def test_a_lost_last_line_of_a_request_makes_it_incomplete(tmp_path: Path) -> No
     assert ("incomplete request", 2, 3) in kinds(tmp_path)
 
 
-def test_names_that_do_not_fit_and_segments_that_overlap_are_told(tmp_path: Path) -> None:
+def test_wrong_names_and_overlapping_segments_are_reported(tmp_path: Path) -> None:
     write(tmp_path, group(1, 1), group(2, 1), group(3, 1))
     second = write(tmp_path, group(4, 1))
     second.rename(tmp_path / segment_name(9))
@@ -88,7 +88,7 @@ def test_names_that_do_not_fit_and_segments_that_overlap_are_told(tmp_path: Path
     assert kinds(tmp_path) == [("disorder", 2, 2)]
 
 
-def test_another_root_a_falling_epoch_and_a_newer_version_are_told(tmp_path: Path) -> None:
+def test_another_root_a_falling_epoch_and_a_newer_version_are_reported(tmp_path: Path) -> None:
     write_events(tmp_path, *group(1, 1), type="epoch_started", root="mine")
     write_events(tmp_path, *group(2, 1), root="other")
     write_events(tmp_path, *group(3, 1), epoch=2)
@@ -111,7 +111,7 @@ def test_a_new_epoch_may_have_another_root(tmp_path: Path) -> None:
     assert kinds(tmp_path) == []
 
 
-def test_the_end_may_be_in_the_writing(tmp_path: Path) -> None:
+def test_the_end_may_still_be_written(tmp_path: Path) -> None:
     path = write(tmp_path, group(1, 1), group(2, 2, 2))
     data, starts = path.read_bytes(), line_starts(path)
     for cut in range(starts[1] + 1, len(data)):
@@ -124,7 +124,7 @@ def test_the_end_may_be_in_the_writing(tmp_path: Path) -> None:
         assert cut in starts or found[-1].kind is JournalFindingKind.UNFINISHED
 
 
-def test_a_request_that_recovery_kept_of_a_torn_group_is_no_fault(make_bench: Callable[..., Bench]) -> None:
+def test_a_request_that_recovery_kept_of_a_torn_group_is_not_a_fault(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
     bench.run(*[bench.make("publish", queue="q", message="x") for _ in range(3)])
     bench.close()
@@ -137,7 +137,7 @@ def test_a_request_that_recovery_kept_of_a_torn_group_is_no_fault(make_bench: Ca
     assert [one.kind for one in found] == [JournalFindingKind.TORN_GROUP] and not found[0].is_fault
 
 
-def test_what_is_no_file_is_told_and_does_not_hold_it_up(tmp_path: Path) -> None:
+def test_something_that_is_not_a_file_is_reported_and_does_not_block(tmp_path: Path) -> None:
     write(tmp_path, group(1, 1))
     (tmp_path / segment_name(2)).mkdir()
     os.mkfifo(tmp_path / segment_name(3))
@@ -153,7 +153,7 @@ def test_a_segment_of_zeros_is_read_in_pieces(tmp_path: Path) -> None:
     assert [(one.kind, one.length) for one in found] == [(JournalFindingKind.DAMAGED, LINE_LIMIT + 5)]
 
 
-def test_it_reads_along_while_segments_come_and_go(make_bench: Callable[..., Bench]) -> None:
+def test_the_audit_runs_while_segments_come_and_go(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(segment_bytes=600).open()
     while len(bench.segments()) < 6:
         bench.publish(message="x" * 100)
@@ -169,7 +169,7 @@ def test_it_reads_along_while_segments_come_and_go(make_bench: Callable[..., Ben
     assert list(JournalAudit(bench.journal_root).findings()) == []
 
 
-def test_an_empty_journal_is_told_as_such(tmp_path: Path) -> None:
+def test_an_empty_journal_is_reported_as_such(tmp_path: Path) -> None:
     audit = JournalAudit(tmp_path)
     assert list(audit.findings()) == []
     assert audit.summary == JournalSummary()

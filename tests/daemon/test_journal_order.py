@@ -115,7 +115,7 @@ def test_a_segment_whose_beginning_is_damaged_keeps_its_name_unless_that_is_impo
     assert ids(root) == [1, 2, 3, 5, 6, 7, 8]
 
 
-def test_a_damaged_file_that_has_the_name_of_another_makes_room(root: Path) -> None:
+def test_a_damaged_file_with_the_name_of_another_is_moved_aside(root: Path) -> None:
     rename(root, 4, 60)
     (root / segment_name(4)).write_bytes(b"\0" * 300)
     order(root)
@@ -133,7 +133,9 @@ def make_link(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [Path.mkdir, make_fifo, make_link], ids=["directory", "pipe", "link"])
 @pytest.mark.parametrize("name", [1, 4, 7, 9])
-def test_what_is_no_file_makes_room_and_is_kept(root: Path, make: Callable[[Path], None], name: int) -> None:
+def test_something_that_is_not_a_file_is_moved_aside_and_kept(
+    root: Path, make: Callable[[Path], None], name: int
+) -> None:
     path = root / segment_name(name)
     path.unlink(missing_ok=True)
     make(path)
@@ -165,7 +167,7 @@ def long_segment(directory: Path) -> Path:
     return write(directory, *[group(number, 1) for number in range(9, 209)])
 
 
-def test_behind_a_block_that_cannot_be_read_events_are_read_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_unreadable_block_events_are_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = long_segment(root)
     write(root, group(209, 1))
     bad_blocks(monkeypatch, path.name, 8192, 12287)
@@ -175,9 +177,7 @@ def test_behind_a_block_that_cannot_be_read_events_are_read_on(root: Path, monke
     assert lost == {9 + index for index in range(200) if starts[index] < 12288 and starts[index + 1] > 8192}
 
 
-def test_a_tail_that_cannot_be_read_is_set_aside_with_its_file_and_not_cut(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_tail_is_set_aside_with_its_file_and_not_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = long_segment(root)
     data = path.read_bytes()
     bad_blocks(monkeypatch, path.name, len(data) // 4096 * 4096, len(data) - 1)
@@ -189,7 +189,7 @@ def test_a_tail_that_cannot_be_read_is_set_aside_with_its_file_and_not_cut(
     assert ids(root) == list(range(1, journal.last_id + 1))
 
 
-def test_a_last_segment_that_cannot_be_read_at_all_is_set_aside_and_its_numbers_are_not_given_again(
+def test_an_unreadable_last_segment_is_set_aside_and_its_numbers_are_not_reused(
     make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench(segment_bytes=900).open()
@@ -218,7 +218,7 @@ def test_a_last_segment_that_cannot_be_read_at_all_is_set_aside_and_its_numbers_
     assert next(iter(JournalAudit(bench.journal_root).findings())).is_fault is False
 
 
-def test_retention_and_the_search_for_an_answer_pass_over_what_cannot_be_read(root: Path, tmp_path: Path) -> None:
+def test_retention_and_the_search_for_an_answer_skip_unreadable_data(root: Path, tmp_path: Path) -> None:
     flip(root / segment_name(4), 5)
     assert begun_at(root / segment_name(4)) == 5, "the first event that is intact tells when"
     (root / segment_name(7)).unlink()
@@ -281,7 +281,7 @@ def test_a_segment_that_was_replaced_by_that_of_another_root_costs_its_events_on
     assert mine.do("health")["status"] == "degraded"
 
 
-def test_a_journal_of_another_root_altogether_is_refused_and_left_as_it_is(make_bench: Callable[..., Bench]) -> None:
+def test_a_whole_journal_of_another_root_is_refused_and_left_as_it_is(make_bench: Callable[..., Bench]) -> None:
     mine, other = (filled(make_bench(segment_bytes=500), text) for text in ("mine", "other's"))
     mine.close()
     for path in mine.segments():
@@ -294,7 +294,7 @@ def test_a_journal_of_another_root_altogether_is_refused_and_left_as_it_is(make_
     assert {path: path.read_bytes() for path in mine.segments()} == before
 
 
-def test_a_root_that_was_rebuilt_from_a_part_of_its_journal_starts_again_and_again(
+def test_a_root_rebuilt_from_a_part_of_its_journal_starts_repeatedly(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = filled(make_bench(segment_bytes=500), "m")
@@ -309,7 +309,7 @@ def test_a_root_that_was_rebuilt_from_a_part_of_its_journal_starts_again_and_aga
     assert consumed(bench)[-3:] == ["next"] * 3
 
 
-def test_a_line_with_a_sound_checksum_that_is_no_event_is_damage(root: Path) -> None:
+def test_a_line_with_a_valid_checksum_that_is_not_an_event_is_damage(root: Path) -> None:
     path = root / segment_name(4)
     path.write_bytes(encode_event({"id": 4, "req": 4, "grp": 4}) + path.read_bytes())
     assert ids(root) == list(range(1, 9))

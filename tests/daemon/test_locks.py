@@ -45,7 +45,7 @@ def root(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
-def test_who_would_leave_files_that_the_daemon_cannot_use_is_refused(root, monkeypatch, words):
+def test_a_user_who_would_leave_files_that_the_daemon_cannot_use_is_refused(root, monkeypatch, words):
     before, owner = files_below(root), os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)  # as a superuser, whom no mode stops
     done = postroomd(words[0], "--root", str(root), *words[1:])
@@ -63,7 +63,7 @@ def test_a_root_of_another_user_may_be_verified(root, monkeypatch):
 
 
 @pytest.mark.parametrize("words", WRITING[1:], ids=" ".join)
-def test_a_root_that_must_not_be_read_is_told_in_one_line(root, monkeypatch, words):
+def test_a_root_without_read_permission_is_reported_in_one_line(root, monkeypatch, words):
     def refuse(path, *rest, **named):
         if str(path).startswith(str(root)) and not str(path).endswith("config.json"):
             raise PermissionError(13, "Permission denied", str(path))
@@ -105,7 +105,7 @@ def test_two_new_roots_never_work_on_the_same_files_of_messages(tmp_path, backen
 
 
 @SHARED
-def test_a_store_that_another_root_works_on_is_neither_set_aside_nor_replaced(tmp_path, backend, key):
+def test_a_store_in_use_by_another_root_is_neither_set_aside_nor_replaced(tmp_path, backend, key):
     one, other = sharing(tmp_path, backend, key)
     for words in (("local", "publish", "--queue", "q", "--message", "m"), ("backup", "--to", str(tmp_path / "backup"))):
         assert postroomd(words[0], "--root", str(other.root), *words[1:]).exit_code == 0

@@ -50,7 +50,7 @@ class Hand:
 # --- lines ------------------------------------------------------------------------------------------------------
 
 
-def test_a_json_line_says_when_how_bad_what_and_about_what():
+def test_a_json_line_has_time_severity_text_and_subject():
     made = record("request %s failed", "r-1", client="press-7", uid=1001, queue="a\nb", trace_id="")
     made.created = 1_800_000_000.25
     assert json.loads(json_line(made)) == {
@@ -72,7 +72,7 @@ def test_a_json_line_is_one_line_of_utf_8_whatever_the_text_is():
     assert json.loads(line)["message"].startswith("a\\n{}\\x1b[2J\\udc80\\u2028ü")
 
 
-def test_fields_cannot_take_the_place_of_what_the_log_says_itself():
+def test_fields_cannot_replace_the_logs_own_fields():
     assert json.loads(json_line(record(level=logging.INFO, message="forged", time="never")))["message"] == "the text"
 
 
@@ -123,7 +123,7 @@ def test_the_largest_record_fits_into_a_datagram(tmp_path):
     assert handler.lost == 0
 
 
-def test_a_journal_that_does_not_read_costs_records_and_one_wait_until_it_reads_again(tmp_path):
+def test_a_journal_that_does_not_read_costs_records_and_one_wait(tmp_path):
     with journal(tmp_path / "socket") as reader:
         handler = JournaldHandler(tmp_path / "socket")
         sent = 0
@@ -147,7 +147,7 @@ def test_without_the_journals_socket_records_go_to_standard_error_with_their_sev
     assert (capsys.readouterr().err, handler.lost) == ("<3>a\\nb\n", 0)
 
 
-def test_a_stream_is_the_journals_only_if_it_is_the_one_that_was_meant(tmp_path):
+def test_a_stream_belongs_to_the_journal_only_if_its_inode_matches(tmp_path):
     with (tmp_path / "a").open("w") as meant, (tmp_path / "b").open("w") as other:
         found = os.fstat(meant.fileno())
         environ = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
@@ -159,7 +159,7 @@ def test_a_stream_is_the_journals_only_if_it_is_the_one_that_was_meant(tmp_path)
 # --- how many ---------------------------------------------------------------------------------------------------
 
 
-def test_of_a_kind_only_so_many_are_logged_and_the_last_one_tells_how_many_were_not():
+def test_records_of_a_kind_are_limited_and_the_last_one_counts_the_omitted():
     heard, clock = Heard(), Hand()
     outlets = Outlets([heard], 2, clock)
     for number in range(7):
@@ -178,7 +178,7 @@ def test_of_a_kind_only_so_many_are_logged_and_the_last_one_tells_how_many_were_
     assert (outlets.records, outlets.suppressed) == ({"error": 9}, 5)
 
 
-def test_what_was_left_out_is_told_before_the_next_of_its_kind_and_at_the_end():
+def test_omitted_records_are_counted_before_the_next_of_their_kind_and_at_the_end():
     heard, clock = Heard(), Hand()
     outlets = Outlets([heard], 1, clock)
     for text in ("a", "b"):
@@ -191,7 +191,7 @@ def test_what_was_left_out_is_told_before_the_next_of_its_kind_and_at_the_end():
     assert heard.texts == ["a", "b", "c", "e (and 1 more like it in the last minute)"]
 
 
-def test_a_record_that_was_put_off_says_what_was_so_when_it_was_made():
+def test_a_postponed_record_describes_the_time_when_it_was_made():
     heard, clock, told = Heard(), Hand(), ["then"]
     outlets = Outlets([heard], 1, clock)
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_a_record_that_was_put_off_says_what_was_so_when_it_was_made():
 
 
 @pytest.mark.parametrize(("per_minute", "level"), [(0, logging.ERROR), (1, logging.CRITICAL)])
-def test_without_a_limit_and_of_critical_records_none_is_left_out(per_minute, level):
+def test_without_a_limit_no_record_is_omitted_and_critical_ones_never_are(per_minute, level):
     heard = Heard()
     outlets = Outlets([heard], per_minute, Hand())
     for _ in range(50):
@@ -231,7 +231,7 @@ def test_files_of_the_log_are_bounded_in_size_and_number_and_read_by_the_group(t
     assert all((tmp_path / "logs" / name).stat().st_mode & 0o777 == 0o640 for name in own)
 
 
-def test_a_daemon_that_starts_often_goes_on_with_its_last_file(tmp_path):
+def test_a_daemon_that_starts_often_continues_its_last_file(tmp_path):
     for number in range(3):
         files = LogFiles(tmp_path, file_bytes=10**6, keep_files=2)
         files.handle(record("run %d", number))
@@ -244,7 +244,7 @@ def test_a_daemon_that_starts_often_goes_on_with_its_last_file(tmp_path):
     ]
 
 
-def test_a_directory_that_is_removed_with_its_files_is_made_again_and_holds_what_comes_then(tmp_path):
+def test_a_removed_directory_is_made_again_and_gets_the_next_records(tmp_path):
     files = LogFiles(tmp_path / "logs", file_bytes=10**6, keep_files=2)
     files.handle(record("before"))
     shutil.rmtree(tmp_path / "logs")
@@ -254,7 +254,7 @@ def test_a_directory_that_is_removed_with_its_files_is_made_again_and_holds_what
     assert json.loads((tmp_path / "logs" / name).read_text())["message"] == "after"
 
 
-def test_a_line_that_a_power_cut_has_torn_spoils_no_other(tmp_path):
+def test_a_line_torn_by_a_power_cut_spoils_no_other(tmp_path):
     torn = tmp_path / f"postroomd-{1:020d}.jsonl"
     torn.write_text('{"time": "20')
     files = LogFiles(tmp_path, file_bytes=10**6, keep_files=2)
@@ -264,7 +264,7 @@ def test_a_line_that_a_power_cut_has_torn_spoils_no_other(tmp_path):
     assert json.loads((tmp_path / f"postroomd-{2:020d}.jsonl").read_text())["message"] == "the text"
 
 
-def test_a_place_that_takes_no_file_loses_records_and_counts_them(tmp_path):
+def test_an_unwritable_directory_loses_records_and_counts_them(tmp_path):
     (tmp_path / "logs").touch()
     files = LogFiles(tmp_path / "logs", file_bytes=10**6, keep_files=2)
     files.handle(record())
@@ -273,7 +273,7 @@ def test_a_place_that_takes_no_file_loses_records_and_counts_them(tmp_path):
     assert files.lost == 2
 
 
-def test_a_standard_error_that_nobody_reads_stops_nothing_and_goes_on_with_whole_lines(monkeypatch):
+def test_a_standard_error_that_nobody_reads_stops_nothing_and_continues_with_complete_lines(monkeypatch):
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(writing, "w") as stderr:

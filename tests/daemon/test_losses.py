@@ -54,7 +54,7 @@ def journal_check(bench: Bench) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("backend", STORES)
-def test_a_store_that_is_lost_after_old_segments_went_leaves_health_degraded_until_it_is_noted(
+def test_a_store_lost_after_old_segments_were_deleted_degrades_health_until_acknowledged(
     make_bench: Callable[..., Bench], backend: str
 ) -> None:
     bench, last_lost = after_old_segments_went(make_bench, backend)
@@ -76,7 +76,7 @@ def test_a_store_that_is_lost_after_old_segments_went_leaves_health_degraded_unt
     assert bench.live.broker.accept_losses() == []
 
 
-def test_what_was_noted_comes_back_when_the_store_is_lost_before_the_note_only(
+def test_an_acknowledged_loss_returns_only_if_the_store_is_lost_from_before_the_acknowledgement(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench, _ = after_old_segments_went(make_bench, "sqlite")
@@ -85,7 +85,7 @@ def test_what_was_noted_comes_back_when_the_store_is_lost_before_the_note_only(
     assert bench.do("health")["status"] == "ok", "the note stands behind the hole, and is folded as well"
 
 
-def test_events_that_only_the_journal_lacks_are_no_loss_until_the_store_is_lost_too(
+def test_events_that_only_the_journal_lacks_are_not_lost_until_the_store_is_lost_too(
     make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = make_bench(segment_bytes=300).open()
@@ -112,7 +112,7 @@ def test_events_that_only_the_journal_lacks_are_no_loss_until_the_store_is_lost_
     assert bench.do("health")["status"] == "ok"
 
 
-def test_a_last_segment_that_the_disk_does_not_give_to_a_new_store_is_told_as_lost(
+def test_a_last_segment_that_the_disk_cannot_read_for_a_new_store_is_reported_as_lost(
     make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench(segment_bytes=600).open()
@@ -143,7 +143,7 @@ def test_a_last_segment_that_the_disk_does_not_give_to_a_new_store_is_told_as_lo
 
 
 @pytest.mark.parametrize("target", STORES)
-def test_a_root_that_is_restored_tells_what_is_lost_until_it_is_noted(
+def test_a_restored_root_reports_losses_until_they_are_acknowledged(
     make_bench: Callable[..., Bench], tmp_path: Path, target: str
 ) -> None:
     bench, last_lost = after_old_segments_went(make_bench, "sqlite")
@@ -160,7 +160,7 @@ def test_a_root_that_is_restored_tells_what_is_lost_until_it_is_noted(
 
 
 @pytest.mark.parametrize("noted", [False, True], ids=["not noted", "noted while it is read"])
-def test_the_state_of_a_running_root_has_what_is_lost_at_its_event(
+def test_the_state_of_a_running_root_includes_the_losses_at_its_event(
     make_bench: Callable[..., Bench], tmp_path: Path, noted: bool
 ) -> None:
     bench, last_lost = after_old_segments_went(make_bench, "sqlite")
@@ -174,7 +174,7 @@ def test_the_state_of_a_running_root_has_what_is_lost_at_its_event(
         assert state.head.losses == ([] if noted else [[1, last_lost]])
 
 
-def test_the_command_line_takes_note(make_bench: Callable[..., Bench]) -> None:
+def test_the_command_line_acknowledges_losses(make_bench: Callable[..., Bench]) -> None:
     bench, last_lost = after_old_segments_went(make_bench, "sqlite")
     bench.close()
     outcome = CliRunner().invoke(main, ["accept-loss", "--root", str(bench.path)])
@@ -188,7 +188,7 @@ def test_the_command_line_takes_note(make_bench: Callable[..., Bench]) -> None:
     assert bench.do("health")["status"] == "ok"
 
 
-def test_many_losses_are_told_as_so_many_ranges_and_none_is_left_out() -> None:
+def test_many_losses_are_reported_as_ranges_and_none_is_left_out() -> None:
     losses: list[list[int]] = []
     for number in range(3 * LOSSES_LIMIT):
         losses = with_loss(losses, 10 * number, 10 * number + 1)

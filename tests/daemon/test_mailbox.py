@@ -71,7 +71,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
         mailbox.close()
 
 
-def test_nobody_acts_as_a_client_whose_box_is_another_users(office: Office) -> None:
+def test_nobody_acts_as_a_client_whose_response_directory_is_another_users(office: Office) -> None:
     mailbox = office.serve(OwnedBy(STRANGER))
     office.box("victim").mkdir()
     office.put("victim")
@@ -80,14 +80,14 @@ def test_nobody_acts_as_a_client_whose_box_is_another_users(office: Office) -> N
     assert list(office.box("victim").iterdir()) == []
 
 
-def test_a_stranger_without_a_box_is_told_to_make_one(office: Office) -> None:
+def test_a_user_without_a_response_directory_is_advised_to_make_one(office: Office) -> None:
     mailbox = office.serve(OwnedBy(STRANGER))
     office.put("newcomer")
     assert mailbox.collect() == []
     assert "make responses/newcomer" in office.reasons[0]
 
 
-def test_the_daemons_own_user_gets_a_box(office: Office) -> None:
+def test_the_daemons_own_user_gets_a_response_directory(office: Office) -> None:
     mailbox = office.serve(Files())
     office.put("own")
     (call,) = mailbox.collect()
@@ -115,7 +115,7 @@ def test_a_mailbox_that_is_served_is_not_served_twice(office: Office) -> None:
         office.serve(Files())
 
 
-def test_a_request_of_a_user_who_is_being_looked_up_stays_until_he_is_known(office: Office) -> None:
+def test_a_request_of_a_user_who_is_being_looked_up_waits_for_the_lookup(office: Office) -> None:
     asked: list[int] = []
 
     def knows(uid: int) -> bool:
@@ -132,7 +132,7 @@ def test_a_request_of_a_user_who_is_being_looked_up_stays_until_he_is_known(offi
     assert office.reasons == []
 
 
-def test_a_sign_that_was_removed_is_put_up_again(office: Office) -> None:
+def test_a_removed_liveness_lock_is_created_again(office: Office) -> None:
     mailbox = office.serve(Files())
     mailbox.check()
     sign = office.root / "ipc" / "daemon.lock"
@@ -142,7 +142,7 @@ def test_a_sign_that_was_removed_is_put_up_again(office: Office) -> None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def test_what_only_root_could_make_again_is_told(office: Office) -> None:
+def test_directories_that_only_root_could_recreate_are_reported(office: Office) -> None:
     def refusing(*arguments: Any, **named: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -194,7 +194,7 @@ def test_waits_of_clients_that_have_gone_end_although_the_disk_refuses_the_sweep
     assert mailbox.tick(Now(SWEEP_EVERY_MS, 2**42), 2**42) == [request]
 
 
-def test_a_box_that_goes_while_it_is_looked_through_is_passed_over(
+def test_a_response_directory_removed_during_a_sweep_is_skipped(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeper, "_SLICE_NS", 0)
@@ -212,7 +212,7 @@ def test_a_box_that_goes_while_it_is_looked_through_is_passed_over(
     assert list(office.box("").iterdir()) == []
 
 
-def test_a_name_that_is_set_aside_again_and_again_is_found_a_free_one_quickly(office: Office) -> None:
+def test_a_name_that_is_set_aside_repeatedly_gets_a_free_name_quickly(office: Office) -> None:
     files = Files()
     looks: list[str] = []
 

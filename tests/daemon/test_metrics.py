@@ -53,7 +53,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 # --- the format -------------------------------------------------------------------------------------------------
 
 
-def test_label_values_come_back_as_they_were():
+def test_label_values_are_read_back_unchanged():
     out = Exposition()
     metric = Metric("m", "gauge", 'help with \\ and\n"newline"', ("a", "b"))
     values = [*HOSTILE, "\n", ""]
@@ -73,7 +73,7 @@ def test_numbers_keep_their_value():
     assert list(read(out.text()).values()) == values
 
 
-def test_a_histogram_counts_what_is_at_most_its_bound():
+def test_a_histogram_bucket_counts_values_up_to_its_bound():
     found = Doublings(1, 3)
     for number in (1, 2, 3, 4, 5, 8, 9, 10**6):
         found.add(number)
@@ -96,7 +96,7 @@ def test_all_names_follow_the_conventions():
 # --- what is told -----------------------------------------------------------------------------------------------
 
 
-def test_every_metric_is_told_and_none_that_is_not_in_the_table(make_bench: Any) -> None:
+def test_every_metric_of_the_table_is_written_and_no_other(make_bench: Any) -> None:
     bench = make_bench()
     bench.publish()
     bench.do("nack", messageKey=bench.do("consume_next", queue="q")["message"]["messageKey"], consumerId="client")
@@ -131,7 +131,7 @@ def test_promtool_has_nothing_against_the_text_where_it_is_installed(make_bench:
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid", "memory"])
-def test_queues_tell_depths_ages_pauses_and_what_happened(make_bench: Any, backend: str) -> None:
+def test_queues_have_metrics_of_backlog_ages_pauses_and_events(make_bench: Any, backend: str) -> None:
     bench = make_bench(backend)
     bench.publish()
     bench.hands.pass_ms(2000)
@@ -176,7 +176,7 @@ def test_requests_errors_groups_and_syncs_are_counted(make_bench: Any) -> None:
     assert value(samples, "journal_unfolded_events") == 0
 
 
-def test_only_so_many_queues_have_figures_of_their_own_and_all_are_in_the_sums(make_bench: Any) -> None:
+def test_a_bounded_number_of_queues_has_own_metrics_and_all_are_in_the_sums(make_bench: Any) -> None:
     bench = make_bench(**{"metrics.queues": "3"})
     for name in HOSTILE:
         bench.do("publish", queue=name, message="x")
@@ -192,7 +192,7 @@ def listed(samples: Samples) -> set[str]:
     return {dict(labels)["queue"] for name, labels in samples if name == "postroom_queue_bytes"}
 
 
-def test_no_queue_that_is_made_later_takes_the_place_of_another(make_bench: Any) -> None:
+def test_no_later_queue_replaces_another(make_bench: Any) -> None:
     bench = make_bench(**{"metrics.queues": "2"})
     for name in ("old-b", "old-a", "!new", "0-new"):
         bench.do("publish", queue=name, message="x")
@@ -203,7 +203,7 @@ def test_no_queue_that_is_made_later_takes_the_place_of_another(make_bench: Any)
     assert listed(figures(bench)) == {"old-a", "!new"}
 
 
-def test_what_the_store_does_not_give_is_an_error_of_the_request_and_of_no_other(make_bench: Any) -> None:
+def test_a_failed_read_of_the_store_is_an_error_of_that_request_only(make_bench: Any) -> None:
     bench = make_bench()
     bench.publish()
     store, known = bench.live.store, bench.live.store.pages.queue_names
@@ -218,7 +218,7 @@ def test_what_the_store_does_not_give_is_an_error_of_the_request_and_of_no_other
     assert value(figures(bench), "messages", state="ready") == 2
 
 
-def test_many_queues_are_looked_at_in_steps_between_other_requests(make_bench: Any) -> None:
+def test_many_queues_are_collected_in_steps_between_other_requests(make_bench: Any) -> None:
     bench = make_bench()
     messages = [{"queue": f"q{number:03d}", "message": "x"} for number in range(120)]
     bench.do("publish_batch", messages=messages)
@@ -240,7 +240,7 @@ def test_another_format_is_refused(make_bench: Any) -> None:
     assert make_bench().send("metrics", format="xml").code == "ERR_INVALID_REQUEST"
 
 
-def test_what_is_set_aside_and_lost_is_told(make_bench: Any) -> None:
+def test_quarantined_and_lost_data_is_counted(make_bench: Any) -> None:
     bench = make_bench()
     assert bench.root
     quarantine = bench.config.quarantine_root
@@ -253,7 +253,7 @@ def test_what_is_set_aside_and_lost_is_told(make_bench: Any) -> None:
     assert value(samples, "lost_events") == 0
 
 
-def test_the_age_of_a_request_counts_its_wait_but_no_long_poll_and_no_step_of_the_clock(make_bench: Any) -> None:
+def test_the_age_of_a_request_includes_its_wait_but_no_long_poll_and_no_step_of_the_clock(make_bench: Any) -> None:
     bench = make_bench()
     slow, poll, early = (bench.make("consume_next", queue="q", waitMs=wait) for wait in (0, 1000, 0))
     slow.request.arrived_wall -= 3000
@@ -300,7 +300,7 @@ def do_all(file: MetricsFile) -> None:
         file.step()
 
 
-def test_the_file_is_written_when_it_is_time_and_read_by_everybody(tmp_path):
+def test_the_file_is_written_on_time_and_readable_by_everybody(tmp_path):
     path = tmp_path / "postroom.prom"
     file = written(path, steps("first\n", "second\n"))
     file.tick(1000.0)
@@ -316,7 +316,7 @@ def test_the_file_is_written_when_it_is_time_and_read_by_everybody(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["postroom.prom"]
 
 
-def test_a_file_that_cannot_be_written_is_told_and_tried_again(tmp_path, caplog):
+def test_an_unwritable_file_is_reported_and_retried(tmp_path, caplog):
     path = tmp_path / "gone" / "postroom.prom"
     file = written(path, steps("first\n", "second\n"))
     file.tick(0.0)
@@ -328,7 +328,7 @@ def test_a_file_that_cannot_be_written_is_told_and_tried_again(tmp_path, caplog)
     assert path.read_text() == "second\n"
 
 
-def test_figures_that_the_disk_does_not_give_are_told_and_collected_again(tmp_path, caplog):
+def test_metrics_that_the_disk_cannot_read_are_reported_and_collected_again(tmp_path, caplog):
     def broken() -> Any:
         yield
         raise OSError("the disk")
@@ -348,7 +348,7 @@ def test_without_a_path_nothing_is_collected(tmp_path):
     assert (file.busy, list(tmp_path.iterdir())) == (False, [])
 
 
-def test_a_reload_lets_the_file_begin_move_and_go(tmp_path):
+def test_a_reload_starts_moves_and_ends_the_file(tmp_path):
     def settings(path: str) -> Any:
         return load(tmp_path, None, {}, {"metrics.file": path}).settings
 
@@ -363,7 +363,7 @@ def test_a_reload_lets_the_file_begin_move_and_go(tmp_path):
     assert (file.busy, list(tmp_path.iterdir())) == (False, [])
 
 
-def test_a_daemon_that_has_stopped_in_order_says_so(tmp_path):
+def test_an_orderly_stop_is_shown_in_the_file(tmp_path):
     path = tmp_path / "postroom.prom"
     file = written(path, steps("first\n"))
     file.tick(0.0)

@@ -97,7 +97,7 @@ def quiet(text: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
-def test_every_message_is_in_the_new_store_and_the_old_one_is_kept(tmp_path: Path, old: str, new: str) -> None:
+def test_every_message_is_in_the_new_store_and_the_old_one_is_retained(tmp_path: Path, old: str, new: str) -> None:
     config = make_root(tmp_path / "root", old)
     before = state_of(config.root)
     assert len(before["messages"]) > 10 and len(before["facts"]) > 2
@@ -115,7 +115,9 @@ def test_every_message_is_in_the_new_store_and_the_old_one_is_kept(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
-def test_whenever_it_is_killed_the_root_works_and_it_goes_on(tmp_path: Path, old: str, new: str) -> None:
+def test_whenever_it_is_killed_the_root_works_and_the_migration_can_continue(
+    tmp_path: Path, old: str, new: str
+) -> None:
     for at in itertools.chain(range(4), itertools.count(4, 7)):
         config = make_root(tmp_path / f"root{at}", old, count=25)
         before = state_of(config.root)
@@ -133,7 +135,7 @@ def test_whenever_it_is_killed_the_root_works_and_it_goes_on(tmp_path: Path, old
     assert at > 3
 
 
-def test_what_is_kept_is_never_written_over_and_tells_when_it_was_replaced(tmp_path: Path) -> None:
+def test_a_retained_store_is_never_overwritten_and_its_name_says_when_it_was_replaced(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "sqlite", 5)
     kept: list[Path] = []
     for backend in ("filesystem", "sqlite", "filesystem", "sqlite"):
@@ -143,7 +145,7 @@ def test_what_is_kept_is_never_written_over_and_tells_when_it_was_replaced(tmp_p
 
 
 @pytest.mark.parametrize("new", ["sqlite", "filesystem"])
-def test_a_new_store_that_is_lost_is_folded_from_the_bodies_that_were_kept(tmp_path: Path, new: str) -> None:
+def test_a_lost_new_store_is_rebuilt_from_the_retained_bodies(tmp_path: Path, new: str) -> None:
     path = tmp_path / "root"
     migrate(make_root(path, "hybrid"), new, quiet)
     before, settings = state_of(path)["messages"], load(path, None, {}, {}).settings
@@ -170,7 +172,7 @@ def test_a_directory_that_is_not_a_root_is_refused_and_stays_empty(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_configuration_that_it_could_not_change_is_told(tmp_path: Path) -> None:
+def test_a_configuration_that_could_not_be_changed_is_reported(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "sqlite", 5)
     with pytest.raises(StateError, match="is sqlite already"):
         migrate(config, "sqlite", quiet)
@@ -191,7 +193,7 @@ def test_a_root_without_a_configuration_file_gets_one(tmp_path: Path) -> None:
     assert state_of(config.root) == before
 
 
-def test_what_another_state_was_put_into_is_thrown_away(tmp_path: Path) -> None:
+def test_a_store_with_an_older_state_is_discarded(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "sqlite", 20)
     with pytest.raises(Killed):
         migrate(config, "filesystem", quiet, KillingFiles(30))
@@ -210,7 +212,7 @@ def test_the_files_mode_stays(tmp_path: Path) -> None:
     assert (config.root / "config.json").stat().st_mode & 0o777 == 0o640
 
 
-def test_the_command_tells_what_it_did_and_what_it_kept(tmp_path: Path) -> None:
+def test_the_command_reports_what_it_did_and_what_it_retained(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "sqlite", 20)
     count = len(state_of(config.root)["messages"])
     done = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "fs"])

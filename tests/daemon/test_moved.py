@@ -51,7 +51,7 @@ def open_as_told(bench: Bench, make_bench: MakeBench) -> None:
 
 
 @pytest.mark.parametrize("target", ["b", FAR])
-def test_a_moved_message_lies_in_its_queues_directory_and_is_found_there(target: str, make_bench: MakeBench) -> None:
+def test_a_moved_message_is_in_its_queues_directory_and_is_read_there(target: str, make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     first, second = bench.publish(message="first"), bench.publish(message="second", priority=2)
     for key in (first, second):
@@ -95,7 +95,7 @@ def test_a_moved_message_in_a_third_queues_directory_is_put_back_where_it_was_mo
     assert consume(bench, "b") == "moved"
 
 
-def test_a_moved_message_that_a_power_cut_has_cut_short_is_written_anew(make_bench: MakeBench) -> None:
+def test_a_moved_message_truncated_by_a_power_cut_is_rewritten(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key = bench.publish(message="whole", orderingKey="k" * 180)
     bench.do("move", messageKey=key, to="b")
@@ -106,7 +106,7 @@ def test_a_moved_message_that_a_power_cut_has_cut_short_is_written_anew(make_ben
     assert consume(bench, "b") == "whole"
 
 
-def test_the_line_that_tells_where_a_message_has_moved_may_be_lost(make_bench: MakeBench) -> None:
+def test_the_line_that_records_a_move_may_be_lost(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key = bench.publish(message="whole")
     bench.do("move", messageKey=key, to="b")
@@ -118,7 +118,7 @@ def test_the_line_that_tells_where_a_message_has_moved_may_be_lost(make_bench: M
     assert consume(bench, "c") == "whole"
 
 
-def test_the_directory_of_a_deleted_queue_goes_with_the_next_checkpoint(
+def test_the_directory_of_a_deleted_queue_is_removed_by_the_next_checkpoint(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fs_tree, "FOLDER_LIMIT", 1)
@@ -143,7 +143,7 @@ def test_the_directory_of_a_deleted_queue_goes_with_the_next_checkpoint(
 
 
 @pytest.mark.parametrize("order_key", ["k", "k" * 200])
-def test_whose_turn_it_is_is_known_after_a_start(order_key: str, make_bench: MakeBench) -> None:
+def test_the_turn_of_an_ordering_key_is_restored_at_a_start(order_key: str, make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     target = "t" * 150
     for text in ("first", "second", "third"):
@@ -172,7 +172,7 @@ def test_a_dead_letter_with_an_ordering_key_that_is_moved_to_the_inbox_has_its_t
 
 
 @pytest.mark.parametrize(("source", "to"), [("held", "inbox"), ("inbox", "held"), ("dlq", "held"), ("held", "dlq")])
-def test_what_hands_put_into_held_or_take_out_is_put_back(source: str, to: str, make_bench: MakeBench) -> None:
+def test_files_moved_into_or_out_of_held_by_hand_are_put_back(source: str, to: str, make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bench.publish(message=text) for text in ("dies", "is held", "is ready")]
     bury(bench)
@@ -245,7 +245,7 @@ def moved_hybrid(make_bench: MakeBench) -> tuple[Bench, list[str]]:
     return bench, keys
 
 
-def test_the_body_of_a_moved_message_is_found_and_goes_with_it(make_bench: MakeBench) -> None:
+def test_the_body_of_a_moved_message_is_read_and_removed_with_it(make_bench: MakeBench) -> None:
     bench, keys = moved_hybrid(make_bench)
     bench.reopen(without_store=True)
     assert [consume(bench, queue) for queue in ("q:b", FAR, "q")] == ["body 0", "body 1", "body 2"]
@@ -254,7 +254,7 @@ def test_the_body_of_a_moved_message_is_found_and_goes_with_it(make_bench: MakeB
     assert len(left) == 2
 
 
-def test_moved_bodies_are_sound_to_verify_and_can_be_repaired(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_verify_accepts_moved_bodies_and_repair_can_fix_them(make_bench: MakeBench, tmp_path: Path) -> None:
     bench, _ = moved_hybrid(make_bench)
     stop(bench)
     assert not repair_of(bench, tmp_path).apply().before.findings
@@ -267,7 +267,7 @@ def test_moved_bodies_are_sound_to_verify_and_can_be_repaired(make_bench: MakeBe
     assert consume(bench, FAR) == "body 1"
 
 
-def test_a_lost_row_of_a_moved_message_comes_back_with_its_body(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_lost_row_of_a_moved_message_is_restored_with_its_body(make_bench: MakeBench, tmp_path: Path) -> None:
     bench, keys = moved_hybrid(make_bench)
     stop(bench)
     bench.open()

@@ -40,7 +40,7 @@ def all_pages(bench: Bench, command: str, **payload: Any) -> list[dict[str, Any]
     return pages
 
 
-def test_a_held_message_is_not_delivered_until_it_is_let_go(bench: Bench) -> None:
+def test_a_message_on_hold_is_not_delivered_until_unhold(bench: Bench) -> None:
     key = bench.publish()
     assert bench.do("hold", messageKey=key, reason="odd weight")["state"] == "held"
     assert consume(bench) is None
@@ -49,7 +49,7 @@ def test_a_held_message_is_not_delivered_until_it_is_let_go(bench: Bench) -> Non
     assert consume(bench) == key
 
 
-def test_a_held_message_that_is_not_due_yet_goes_back_to_the_delayed_ones(bench: Bench) -> None:
+def test_a_message_on_hold_that_is_not_due_yet_becomes_delayed_again(bench: Bench) -> None:
     key = bench.publish(delayMs=5000)
     bench.do("hold", messageKey=key)
     bench.hands.pass_ms(1000)
@@ -61,7 +61,7 @@ def test_a_held_message_that_is_not_due_yet_goes_back_to_the_delayed_ones(bench:
     assert consume(bench) == key
 
 
-def test_a_message_that_became_due_while_it_was_held_is_ready_at_once(bench: Bench) -> None:
+def test_a_message_that_became_due_while_on_hold_is_ready_at_once(bench: Bench) -> None:
     key = bench.publish(delayMs=5000)
     bench.do("hold", messageKey=key)
     bench.hands.pass_ms(5000)
@@ -70,7 +70,7 @@ def test_a_message_that_became_due_while_it_was_held_is_ready_at_once(bench: Ben
     assert consume(bench) == key
 
 
-def test_only_what_waits_can_be_held(bench: Bench) -> None:
+def test_only_waiting_messages_can_be_put_on_hold(bench: Bench) -> None:
     key = bench.publish()
     consume(bench)
     refused = bench.send("hold", messageKey=key)
@@ -80,7 +80,7 @@ def test_only_what_waits_can_be_held(bench: Bench) -> None:
     assert bench.send("unhold", messageKey=key).code == "ERR_INVALID_REQUEST"
 
 
-def test_a_purge_drops_what_waits_and_leaves_what_is_in_flight_or_dead(bench: Bench) -> None:
+def test_a_purge_drops_the_backlog_and_leaves_messages_in_flight_or_dead(bench: Bench) -> None:
     dead = bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
     bench.do("nack", messageKey=dead, leaseId=lease)
@@ -97,7 +97,7 @@ def test_a_purge_drops_what_waits_and_leaves_what_is_in_flight_or_dead(bench: Be
     assert bench.store.queue("q").reasons == {}  # type: ignore[union-attr]
 
 
-def test_a_purge_by_pages_leaves_what_is_published_meanwhile(bench: Bench) -> None:
+def test_a_purge_by_pages_leaves_messages_published_meanwhile(bench: Bench) -> None:
     for _ in range(5):
         bench.publish()
     first = bench.do("purge", queue="q", limit=2)
@@ -107,7 +107,7 @@ def test_a_purge_by_pages_leaves_what_is_published_meanwhile(bench: Bench) -> No
     assert consume(bench) == newer
 
 
-def test_a_purge_by_pages_meets_what_waited_for_its_ordering_key(bench: Bench) -> None:
+def test_a_purge_by_pages_includes_messages_that_waited_for_their_ordering_key(bench: Bench) -> None:
     for _ in range(7):
         bench.publish(orderingKey="k", priority=1)
         bench.publish()
@@ -127,14 +127,14 @@ def test_a_dry_run_counts_and_changes_nothing(bench: Bench) -> None:
     assert bench.store.queue("other") is None
 
 
-def test_a_purge_takes_only_what_its_filter_means(bench: Bench) -> None:
+def test_a_purge_drops_only_matching_messages(bench: Bench) -> None:
     bench.publish(priority=1)
     kept = bench.publish(priority=2)
     assert bench.do("purge", queue="q", filter={"priority": 1})["purged"] == 1
     assert consume(bench) == kept
 
 
-def test_dead_letters_that_somebody_works_on_or_has_set_apart_are_not_purged(bench: Bench) -> None:
+def test_leased_or_quarantined_dead_letters_are_not_purged(bench: Bench) -> None:
     keys = []
     for _ in range(3):
         keys.append(bench.publish())
@@ -149,7 +149,7 @@ def test_dead_letters_that_somebody_works_on_or_has_set_apart_are_not_purged(ben
     bench.do("ack", messageKey=keys[1], leaseId=leased["leaseId"])
 
 
-def test_what_is_in_flight_is_not_purged(bench: Bench) -> None:
+def test_messages_in_flight_are_not_purged(bench: Bench) -> None:
     bench.publish()
     refused = bench.send("purge", queue="q", state="inflight")
     assert refused.code == "ERR_INVALID_REQUEST"
@@ -169,7 +169,7 @@ def test_a_message_moves_with_its_state_its_attempts_and_its_time_to_live(bench:
     assert consume(bench, "other") == key
 
 
-def test_all_that_waits_in_a_queue_moves_by_pages(bench: Bench) -> None:
+def test_the_backlog_of_a_queue_moves_by_pages(bench: Bench) -> None:
     keys = [bench.publish(orderingKey="k" if number % 2 else "") for number in range(6)]
     bench.do("hold", messageKey=keys[0])
     bench.publish(delayMs=1000)
@@ -178,7 +178,7 @@ def test_all_that_waits_in_a_queue_moves_by_pages(bench: Bench) -> None:
     assert counts(bench, "other") == {"ready": 5, "delayed": 1, "held": 1}
 
 
-def test_a_move_that_cannot_be_is_refused(bench: Bench) -> None:
+def test_an_impossible_move_is_refused(bench: Bench) -> None:
     key = bench.publish()
     assert bench.send("move", messageKey=key, to="q").code == "ERR_INVALID_REQUEST"
     assert bench.send("move", messageKey=key, to="q.dlq").code == "ERR_INVALID_REQUEST"
@@ -192,7 +192,7 @@ def test_a_move_that_cannot_be_is_refused(bench: Bench) -> None:
     assert bench.store.queue("other") is None
 
 
-def test_a_queue_that_holds_anything_is_not_deleted(bench: Bench) -> None:
+def test_a_queue_that_is_not_empty_is_not_deleted(bench: Bench) -> None:
     key = bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
     bench.do("nack", messageKey=key, leaseId=lease)
@@ -202,7 +202,7 @@ def test_a_queue_that_holds_anything_is_not_deleted(bench: Bench) -> None:
     assert bench.send("delete_queue", queue="none").code == "ERR_QUEUE_NOT_FOUND"
 
 
-def test_with_a_queue_go_its_policy_and_its_pauses(bench: Bench) -> None:
+def test_deleting_a_queue_deletes_its_policy_and_its_pauses(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"retry": {"limit": 7}})
     bench.do("pause", queue="q", operation="publish")
     assert bench.do("delete_queue", queue="q")["deleted"] is True
@@ -213,7 +213,7 @@ def test_with_a_queue_go_its_policy_and_its_pauses(bench: Bench) -> None:
     assert told["paused"] == {"publish": False, "consume": False}
 
 
-def test_a_drain_refuses_what_is_new_lets_the_rest_go_on_and_survives_a_restart(bench: Bench) -> None:
+def test_a_drain_refuses_new_messages_serves_the_rest_and_survives_a_restart(bench: Bench) -> None:
     key = bench.publish()
     assert bench.do("drain")["draining"] is True
     bench.reopen()

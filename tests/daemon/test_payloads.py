@@ -80,7 +80,7 @@ def test_a_crash_between_the_end_of_a_message_and_the_removal_of_its_body_leaves
     assert b"stays" in left.read_bytes() and found(bench) == [] and bench.quarantined() == {}
 
 
-def test_a_body_that_a_message_refers_to_is_never_taken_for_what_a_crash_has_left(make_bench: MakeBench) -> None:
+def test_a_body_that_a_message_refers_to_is_never_taken_for_a_remnant_of_a_crash(make_bench: MakeBench) -> None:
     """A mended database may have rows of different moments."""
     bench = make_bench("hybrid").open()
     for queue in ("q", LONG):
@@ -94,7 +94,7 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_what_a_crash_has_lef
     assert len(bench.body_files()) == 2 and found(bench) == []
 
 
-def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(make_bench: MakeBench) -> None:
+def test_bodies_of_a_group_that_was_not_committed_are_set_aside_at_the_next_start(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish("q", "kept")
     (kept,) = bench.body_files()
@@ -114,7 +114,7 @@ def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(mak
     assert len(bench.body_files()) == 2
 
 
-def test_directories_that_were_empty_at_a_crash_go_at_the_next_start(make_bench: MakeBench) -> None:
+def test_directories_that_were_empty_at_a_crash_are_removed_at_the_next_start(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     for queue in ("reply-1", "reply-2", "q"):
         bench.publish(queue)
@@ -147,7 +147,7 @@ def test_the_bodies_of_a_root_that_has_lost_journal_and_database_stay(make_bench
     assert bench.do("consume_next", queue="q", client="another")["message"]["messageKey"] == key
 
 
-def test_many_files_that_no_crash_has_left_stay_where_they_are(
+def test_many_files_that_are_not_from_a_crash_stay_where_they_are(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hybrid, "CRASH_FILES_LIMIT", 3)
@@ -163,7 +163,7 @@ def test_many_files_that_no_crash_has_left_stay_where_they_are(
     assert bench.body_files() == [body] and len(bench.quarantined()) == 3
 
 
-def test_the_tree_is_not_looked_through_after_a_stop_in_order(make_bench: MakeBench) -> None:
+def test_the_tree_is_not_scanned_after_an_orderly_stop(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     bench.stop()
@@ -180,7 +180,7 @@ def test_the_tree_is_not_looked_through_after_a_stop_in_order(make_bench: MakeBe
     assert not any("payloads" in place for place in listed)
 
 
-def test_a_full_quarantine_does_not_hold_up_the_start(make_bench: MakeBench) -> None:
+def test_a_full_quarantine_does_not_block_the_start(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     (body,) = bench.body_files()
@@ -196,7 +196,7 @@ def test_a_full_quarantine_does_not_hold_up_the_start(make_bench: MakeBench) -> 
     assert bench.body_files() == [body, stray]
 
 
-def test_a_file_in_the_place_of_a_new_body_is_set_aside_and_not_written_over(make_bench: MakeBench) -> None:
+def test_a_file_in_the_place_of_a_new_body_is_set_aside_and_not_overwritten(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     (body,) = bench.body_files()
@@ -224,7 +224,7 @@ def calls_of(bench: Bench, *names: str) -> list[str]:
     return done
 
 
-def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoint(make_bench: MakeBench) -> None:
+def test_bodies_stored_without_a_sync_are_durable_with_the_next_checkpoint(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid", **{"journal.durability": "none"}).open()
     done = calls_of(bench, "fsync", "fdatasync", "syncfs")
     bench.publish()
@@ -282,7 +282,7 @@ def test_many_files_are_synced_at_once_and_none_is_in_use_after_one_has_failed()
     parallel.close()
 
 
-def test_a_disk_that_became_read_only_is_told(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_became_read_only_is_reported(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench("hybrid").open()
     really = os.fstatvfs
     read_only = SimpleNamespace(f_flag=really(0).f_flag | os.ST_RDONLY)
@@ -293,7 +293,7 @@ def test_a_disk_that_became_read_only_is_told(make_bench: MakeBench, monkeypatch
 # --- the audit --------------------------------------------------------------------------------------------------------
 
 
-def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench) -> None:
+def test_an_audit_reports_faults_and_changes_nothing(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": "60"}).open()
     root = bench.config.settings.hybrid_payload_root
     for queue in ("q", LONG, ".hidden"):
@@ -338,7 +338,7 @@ def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench)
     assert tree(bench) == before
 
 
-def test_an_audit_tells_the_message_whose_body_is_wrong(make_bench: MakeBench) -> None:
+def test_an_audit_names_the_message_whose_body_is_wrong(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish()
     (body,) = bench.body_files()
@@ -366,7 +366,7 @@ def test_an_audit_goes_shard_by_shard_through_all_queues(
     assert len(found(bench)) == 14 and {kind for kind, _ in found(bench)} == {"missing"}
 
 
-def test_a_directory_that_cannot_be_read_is_told_and_its_bodies_are_not_called_missing(make_bench: MakeBench) -> None:
+def test_an_unreadable_directory_is_reported_and_its_bodies_are_not_called_missing(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish("a")
     bench.publish("b")
@@ -381,7 +381,7 @@ def test_a_directory_that_cannot_be_read_is_told_and_its_bodies_are_not_called_m
     assert found(bench) == [("unreadable", "a/00000000")]
 
 
-def test_what_is_no_messages_goes_to_quarantine_and_a_message_body_does_not(make_bench: MakeBench) -> None:
+def test_foreign_files_go_to_quarantine_and_bodies_of_messages_do_not(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     root = bench.config.settings.hybrid_payload_root
     for queue in ("q", LONG):

@@ -61,21 +61,21 @@ def with_override(queue: str, **layer: Any) -> QueueRecord:
         ("Sensor.hot", 9, 30_000),
     ],
 )
-def test_the_first_pattern_that_matches_the_whole_name_counts_and_the_exact_name_lies_over_it(
+def test_the_first_pattern_that_matches_the_whole_name_counts_and_the_exact_name_overrides_it(
     policies, queue, limit, lease_ms
 ):
     policy = policies.effective(queue, None)
     assert (policy.retry_limit, policy.visibility_ms, policy.ttl_ms) == (limit, lease_ms, 9000)
 
 
-def test_what_was_set_at_run_time_lies_over_all(policies):
+def test_a_policy_set_at_run_time_overrides_all(policies):
     record = with_override("sensor.hot", visibilityTimeoutSec=1)
     assert policies.effective("sensor.hot", record).visibility_ms == 1000
     record.override = {}
     assert policies.effective("sensor.hot", record).visibility_ms == 8000
 
 
-def test_each_key_is_told_with_its_value_and_where_it_comes_from(policies):
+def test_each_key_is_shown_with_its_value_and_its_origin(policies):
     told = policies.explain("sensor.hot", {"ttlSec": 0, "dlq.enabled": False})
     assert set(told) == {key.key for key in POLICY_KEYS}
     assert told["visibilityTimeoutSec"] == {"value": 8, "layer": "name", "name": "sensor.hot"}
@@ -86,13 +86,13 @@ def test_each_key_is_told_with_its_value_and_where_it_comes_from(policies):
     assert policies.explain("other", {})["ttlSec"] == {"value": 9, "layer": "policyDefaults"}
 
 
-def test_delays_that_are_swapped_are_told_with_their_origins_swapped(policies):
+def test_swapped_delays_are_shown_with_their_origins_swapped(policies):
     told = policies.explain("other", {"retry.initialDelaySec": 90})
     assert told["retry.initialDelaySec"] == {"value": 60, "layer": "default"}
     assert told["retry.maxDelaySec"] == {"value": 90, "layer": "override"}
 
 
-def test_what_is_explained_is_what_is_in_force(policies):
+def test_the_explained_policy_is_the_one_in_force(policies):
     for queue in ("alarm", "sensor.hot", "sensor.cold", "x"):
         layer = {"retry.initialDelaySec": 90.5, "validation.schema": {"type": "object"}}
         wire = policies.resulting(queue, layer).to_wire()
@@ -135,33 +135,33 @@ def test_a_message_schema_comes_from_the_name_or_else_from_the_pattern(tmp_path)
         ({"pattern": "a", "policy": {"ttl": 5}}, "queues[0].policy.ttl: unknown key"),
     ],
 )
-def test_a_pattern_that_cannot_be_used_is_refused_with_its_place(tmp_path, entry, told):
+def test_an_invalid_pattern_is_refused_with_its_place(tmp_path, entry, told):
     with pytest.raises(ConfigurationError) as caught:
         configured(tmp_path, {"queues": [entry]})
     assert told in str(caught.value)
 
 
-def test_a_pattern_stands_only_once(tmp_path):
+def test_a_pattern_may_be_listed_only_once(tmp_path):
     with pytest.raises(ConfigurationError, match=r'queues\[1\].pattern: "a" occurs twice'):
         configured(tmp_path, {"queues": [{"pattern": "a"}, {"pattern": "a"}]})
 
 
-def test_a_name_may_be_written_as_a_pattern_is(tmp_path):
+def test_a_name_may_be_written_like_a_pattern(tmp_path):
     config = configured(tmp_path, {"queues": [{"pattern": "a"}, {"name": "a"}]})
     assert (list(config.queues), [one.text for one in config.patterns]) == (["a"], ["a"])
 
 
-def test_delays_of_a_pattern_that_stand_the_wrong_way_round_are_warned_of(tmp_path):
+def test_reversed_delays_of_a_pattern_are_warned_of(tmp_path):
     tree = {"queues": [{"pattern": "a.*", "policy": {"retry": {"initialDelaySec": 90}}}, {"name": "ab"}]}
     assert [warning.partition(":")[0] for warning in configured(tmp_path, tree).warnings] == ["queue ab", "pattern a.*"]
 
 
-def test_names_that_patterns_give_to_dead_letters_are_reserved(tmp_path):
+def test_dead_letter_addresses_given_by_patterns_are_reserved(tmp_path):
     tree = {"queues": [{"pattern": "a.*", "policy": {"dlq": {"queue": "graveyard"}}}]}
     assert made_of(configured(tmp_path, tree)).dlq_names == {"graveyard"}
 
 
-def test_a_pattern_that_was_made_to_take_for_ever_does_not(tmp_path):
+def test_a_pattern_made_to_take_for_ever_is_fast(tmp_path):
     # An engine that tries one way after the other would not come to an end with this.
     policies = made_of(configured(tmp_path, {"queues": [{"pattern": "(a*)*(a|aa)+b", "policy": {"ttlSec": 1}}]}))
     assert policies.effective("a" * 256, None).ttl_ms == 0
@@ -180,7 +180,7 @@ def test_any_number_of_queues_shares_a_few_policies(policies):
     assert sum(map(sys.getsizeof, caches)) < 1_000_000
 
 
-def test_check_config_shows_the_policy_of_a_name_and_where_each_key_is_from(tmp_path):
+def test_check_config_shows_the_policy_of_a_name_and_the_origin_of_each_key(tmp_path):
     configured(tmp_path)
     shown = CliRunner().invoke(main, ["check-config", "--root", str(tmp_path), "--queue", "sensor.hot"])
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]

@@ -25,7 +25,7 @@ def last(bench: Bench, type_: str) -> Event:
     return [event for event in bench.events() if event["type"] == type_][-1]
 
 
-def test_a_principal_without_a_uid_is_recorded_by_its_name_and_holds_its_lease(bench: Bench) -> None:
+def test_a_principal_without_a_uid_is_recorded_by_its_name_and_owns_its_lease(bench: Bench) -> None:
     key = by(bench, SCANNER, "publish", queue="q", message="x").data["messageKey"]
     published = last(bench, "published")
     assert published["by"]["principal"] == SCANNER and "uid" not in published["by"]
@@ -35,7 +35,7 @@ def test_a_principal_without_a_uid_is_recorded_by_its_name_and_holds_its_lease(b
     assert by(bench, SCANNER, "ack", messageKey=key, consumerId="c").code == "OK"
 
 
-def test_who_has_a_lease_is_known_after_a_restart(bench: Bench) -> None:
+def test_the_owner_of_a_lease_is_remembered_over_a_restart(bench: Bench) -> None:
     by(bench, SCANNER, "publish", queue="q", message="x")
     by(bench, SCANNER, "consume_next", queue="q", consumerId="c")
     bench.reopen(without_store=True)
@@ -43,13 +43,13 @@ def test_who_has_a_lease_is_known_after_a_restart(bench: Bench) -> None:
     assert row["principal"] == SCANNER and "uid" not in row
 
 
-def test_nobody_from_elsewhere_is_a_master_not_even_under_the_name_of_root(bench: Bench) -> None:
+def test_no_remote_principal_is_a_master_not_even_one_called_root(bench: Bench) -> None:
     for account in ("0", "uid:0", SCANNER):
         assert by(bench, account, "read_state").code == "ERR_FORBIDDEN"
     assert bench.send("read_state").code == "OK"
 
 
-def test_quotas_hold_for_every_account_by_itself(make_bench: Callable[..., Bench]) -> None:
+def test_quotas_apply_to_each_account_separately(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(**{"limits.userLeases": "1"}).open()
     for _ in range(3):
         bench.publish()
@@ -74,5 +74,5 @@ def test_a_request_without_an_idempotency_key_is_executed_each_time(bench: Bench
     assert "digest" not in last(bench, "published")["by"]
 
 
-def test_messages_name_an_account_as_people_do() -> None:
+def test_error_texts_name_an_account_as_people_do() -> None:
     assert (name_of(1000), name_of(SCANNER)) == ("uid 1000", SCANNER)

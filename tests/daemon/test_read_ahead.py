@@ -41,7 +41,7 @@ def consume(bench: Bench, count: int) -> list[str]:
     return [bench.do("consume_next", queue="q")["message"]["payload"] for _ in range(count)]
 
 
-def test_what_comes_next_behind_a_body_that_was_not_in_memory_is_fetched(cold: Bench, fetched: list[str]) -> None:
+def test_the_bodies_after_one_that_was_not_in_memory_are_fetched(cold: Bench, fetched: list[str]) -> None:
     for number in range(5):
         cold.publish("q", f"body {number}")
     cold.publish("another", "not asked for")
@@ -50,7 +50,7 @@ def test_what_comes_next_behind_a_body_that_was_not_in_memory_is_fetched(cold: B
     assert sorted(fetched) == [path.name for path in cold.body_files()[1:5]]
 
 
-def test_while_half_of_it_is_being_read_the_rest_is_fetched_once(cold: Bench, fetched: list[str]) -> None:
+def test_while_half_of_the_window_is_read_the_rest_is_fetched_once(cold: Bench, fetched: list[str]) -> None:
     cold.run(*(cold.make("publish", queue="q", message=f"body {number}") for number in range(2 * AHEAD + 10)))
     half = AHEAD // 2
     assert consume(cold, half + 1) == [f"body {number}" for number in range(half + 1)]
@@ -58,7 +58,7 @@ def test_while_half_of_it_is_being_read_the_rest_is_fetched_once(cold: Bench, fe
     assert sorted(fetched) == [path.name for path in cold.body_files()[1 : AHEAD + half + 1]]
 
 
-def test_a_body_that_is_lost_is_passed_over_and_those_behind_it_are_fetched(cold: Bench, fetched: list[str]) -> None:
+def test_a_lost_body_is_skipped_and_those_after_it_are_fetched(cold: Bench, fetched: list[str]) -> None:
     for number in range(4):
         cold.publish("q", f"body {number}")
     lost = cold.body_files()[1]

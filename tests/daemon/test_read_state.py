@@ -53,7 +53,7 @@ def test_only_the_daemons_user_and_root_may_read_it(bench: Bench) -> None:
     assert stranger.code == "ERR_FORBIDDEN"
 
 
-def test_an_entry_comes_back_from_json_with_every_fact() -> None:
+def test_an_entry_is_read_back_from_json_with_every_fact() -> None:
     for entry in (
         Entry("msg:q:1", "q", "ready", 0, 0, 0, 0),  # type: ignore[arg-type]
         Entry("msg:q:1", "q", "dead", -1, 2, 3, 4, "t", 5, 6, "l", "c", 7, 8, 9, 10, "p"),  # type: ignore[arg-type]

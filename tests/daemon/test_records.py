@@ -7,7 +7,7 @@ from dataclasses import fields
 from postroom_daemon.model.records import Deaths, QueueRecord
 
 
-def test_a_copied_queue_record_has_every_field_and_changes_by_itself():
+def test_a_copied_queue_record_has_every_field_and_is_independent():
     record = QueueRecord(
         "q",
         "log",

@@ -12,7 +12,7 @@ from postroom_daemon.observe.traffic import WINDOW_MS, Refusals, TrafficLog
 from postroom_daemon.platform.files import Files
 
 
-def test_so_many_of_each_user_are_told_in_a_minute_and_the_next_one_says_how_many_were_not() -> None:
+def test_refusals_of_each_user_are_limited_per_minute_and_the_next_one_counts_the_omitted() -> None:
     refusals = Refusals(per_minute=2)
     told = [refusals.admit("7", now) for now in (0, 1, 2, 3, 4)]
     assert told == [0, 0, None, None, None]
@@ -22,7 +22,7 @@ def test_so_many_of_each_user_are_told_in_a_minute_and_the_next_one_says_how_man
     assert refusals.suppressed == 4
 
 
-def test_none_is_held_back_without_a_limit() -> None:
+def test_without_a_limit_no_refusal_is_omitted() -> None:
     refusals = Refusals(per_minute=0)
     assert [refusals.admit("7", 0) for _ in range(100)] == [0] * 100
 
@@ -35,7 +35,7 @@ def test_any_number_of_users_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert [refusals.admit(str(uid), WINDOW_MS) for uid in range(200, 210)] == [0] * 10
 
 
-def test_a_batch_of_which_too_much_was_refused_has_the_line_that_it_would_have_had(tmp_path: Path) -> None:
+def test_a_batch_with_too_many_refusals_has_its_usual_line(tmp_path: Path) -> None:
     log = TrafficLog(tmp_path, Files(), 10**6, 2, sample_every=2, refusals=Refusals(per_minute=1))
     line: dict[str, Any] = {"uid": 7, "engineMs": 5}
     for number, (failed, refused) in enumerate([(True, True), (True, True), (False, True), (False, True)]):

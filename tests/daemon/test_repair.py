@@ -48,7 +48,7 @@ def deliver_all(bench: Bench) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("fault", "store"), CASES, ids=NAMES)
-def test_each_fault_is_repaired_and_everything_is_delivered(
+def test_each_fault_is_repaired_and_every_message_is_delivered(
     make_bench: Callable[..., Bench], tmp_path: Path, fault: Fault, store: str
 ) -> None:
     bench, keys = faulty_root(make_bench, fault, store)
@@ -68,14 +68,14 @@ def test_each_fault_is_repaired_and_everything_is_delivered(
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_what_is_taken_out_is_in_quarantine(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
+def test_removed_data_is_in_quarantine(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
     bench, keys = faulty_root(make_bench, Fault(faults_in_store.message_back, Kind.MESSAGE_LEFT), store)
     repaired(bench, tmp_path)
     kept = b"".join(bench.quarantined().values())
     assert b"ghost" in kept and keys.ended[1].encode() in kept
 
 
-def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+def test_a_damaged_segment_is_copied_to_quarantine_completely(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench, _ = faulty_root(make_bench, Fault(faults_in_journal.journal_flip, Kind.JOURNAL_DAMAGED), "sqlite")
     damaged = bench.segments()[1].read_bytes()
     result = repaired(bench, tmp_path)
@@ -85,14 +85,14 @@ def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., B
     assert bench.events()[-2]["type"] == "loss_accepted" and bench.events()[-2]["folded"]
 
 
-def test_lost_events_are_taken_note_of(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+def test_lost_events_are_recorded(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench, _ = faulty_root(make_bench, Fault(faults_in_store.losses_known, Kind.EVENTS_LOST), "sqlite")
     repaired(bench, tmp_path)
     assert [event["ranges"] for event in bench.events() if event["type"] == "loss_accepted"] == [[[2, 3]]]
     assert bench.open().do("health")["status"] == "ok"
 
 
-def test_where_the_journal_lacks_events_the_store_is_believed(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+def test_if_the_journal_lacks_events_the_store_is_trusted(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     """What has ended by an event that is lost does not come back."""
     bench = make_bench(segment_bytes=900).open()
     key = bench.publish("work", "done with")
@@ -151,7 +151,7 @@ KILLED = [
 
 
 @pytest.mark.parametrize(("way", "store"), KILLED)
-def test_a_repair_that_was_killed_anywhere_goes_on(
+def test_a_repair_that_was_killed_anywhere_can_be_continued(
     make_bench: Callable[..., Bench], tmp_path: Path, way: str, store: str
 ) -> None:
     fault = next(fault for fault in FAULTS if fault.make.__name__ == way)
@@ -174,7 +174,7 @@ def test_a_repair_that_was_killed_anywhere_goes_on(
     assert step > 8
 
 
-def test_a_root_that_is_worked_on_is_refused(make_bench: Callable[..., Bench]) -> None:
+def test_a_root_in_use_is_refused(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
     done = command(bench, "repair", "--apply")
     assert done.exit_code == 1 and "stop" in done.stderr
@@ -196,7 +196,7 @@ def test_a_newer_format_is_left_alone(make_bench: Callable[..., Bench], tmp_path
     assert files_below(bench.path) == before
 
 
-def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench: Callable[..., Bench]) -> None:
+def test_the_command_first_lists_the_fixes_and_then_reports_them(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
     keys = populate(bench)
     faults_in_store.message_removed(bench, keys)
@@ -212,7 +212,7 @@ def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench
     assert shown["ok"] and shown["done"] == [] and shown["after"] is None
 
 
-def test_a_root_without_a_journal_directory_gets_none_by_looking(tmp_path: Path) -> None:
+def test_verify_does_not_create_a_missing_journal_directory(tmp_path: Path) -> None:
     root = tmp_path / "root"
     assert CliRunner().invoke(main, ["init", "--root", str(root)]).exit_code == 0
     shutil.rmtree(root / "journal")
@@ -222,7 +222,7 @@ def test_a_root_without_a_journal_directory_gets_none_by_looking(tmp_path: Path)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink(__file__, path)], ids=["a pipe", "a link"])
-def test_what_stands_in_the_place_of_a_body_is_kept_and_never_waited_for(
+def test_something_in_the_place_of_a_body_is_quarantined_and_never_blocks(
     make_bench: Callable[..., Bench], make
 ) -> None:
     bench = make_bench(backend="hybrid").open()

@@ -70,7 +70,9 @@ def opened(make_bench: MakeBench, backend: str = "sqlite", reserve: int = 4 * MI
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid", "memory", "sqlite"])
-def test_all_but_publishing_goes_on_when_the_disk_is_full(backend: str, code: int, make_bench: MakeBench) -> None:
+def test_everything_except_publishing_works_when_the_disk_is_full(
+    backend: str, code: int, make_bench: MakeBench
+) -> None:
     bench, disk = opened(make_bench, backend)
     for _ in range(4):
         bench.publish()
@@ -97,7 +99,7 @@ def test_a_publish_gets_nothing_of_the_reserve(make_bench: MakeBench) -> None:
     assert bench.live.reserve.is_complete and bench.store.queue("q") is None
 
 
-def test_leases_end_and_delays_too_while_a_schedule_has_no_room_to_publish(make_bench: MakeBench) -> None:
+def test_leases_and_delays_end_while_a_schedule_has_no_space_to_publish(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     bench.publish()
     bench.publish(queue="later", delayMs=12_000)
@@ -117,7 +119,7 @@ def test_leases_end_and_delays_too_while_a_schedule_has_no_room_to_publish(make_
     assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
 
 
-def test_what_follows_on_a_step_of_the_clock_follows_also_when_the_disk_was_full_at_that_moment(
+def test_a_step_of_the_clock_is_followed_even_if_the_disk_was_full_at_that_moment(
     make_bench: MakeBench,
 ) -> None:
     bench, disk = opened(make_bench, reserve=0)
@@ -136,7 +138,7 @@ def test_what_follows_on_a_step_of_the_clock_follows_also_when_the_disk_was_full
     assert bench.do("status", queue="q")["metrics"]["ready"] == 1
 
 
-def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench) -> None:
+def test_the_reserve_is_restored_when_there_is_space(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0
     bench.do("pause", queue="other")
@@ -150,7 +152,7 @@ def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench
     assert os.stat(bench.journal_root / "reserve").st_size == 4 * MIB
 
 
-def test_half_of_it_is_given_so_that_clients_can_write_their_requests(tmp_path: Path) -> None:
+def test_half_of_the_reserve_is_released_so_that_clients_can_write_their_requests(tmp_path: Path) -> None:
     disk = Disk(64 * MIB)
     reserve = Reserve(tmp_path, disk, 4 * MIB)
     reserve.open()
@@ -162,7 +164,7 @@ def test_half_of_it_is_given_so_that_clients_can_write_their_requests(tmp_path: 
     assert reserve.release()
 
 
-def test_what_is_held_is_known_after_a_restart(make_bench: MakeBench) -> None:
+def test_the_size_of_the_reserve_is_read_after_a_restart(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0
     bench.do("pause", queue="other")
@@ -171,7 +173,7 @@ def test_what_is_held_is_known_after_a_restart(make_bench: MakeBench) -> None:
     assert bench.live.reserve.bytes == held < 4 * MIB
 
 
-def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
+def test_a_smaller_reserve_releases_the_excess(tmp_path: Path) -> None:
     disk = Disk(64 * MIB)
     for size in (4 * MIB, MIB, 0):
         reserve = Reserve(tmp_path, disk, size)
@@ -182,7 +184,7 @@ def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
     assert disk.free == 64 * MIB
 
 
-def test_a_group_for_which_the_reserve_is_too_small_is_done_one_by_one(make_bench: MakeBench) -> None:
+def test_a_group_too_large_for_the_reserve_is_processed_one_by_one(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench, reserve=2 * STEP_BYTES)
     for _ in range(40):
         bench.publish()
@@ -210,14 +212,14 @@ def test_without_a_reserve_a_full_disk_refuses_acks_and_answers_questions(make_b
     bench.do("ack", messageKey=key)
 
 
-def test_used_up_inodes_cost_nothing_of_the_reserve(make_bench: MakeBench) -> None:
+def test_exhausted_inodes_use_nothing_of_the_reserve(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free, disk.inodes = 0, 0
     assert bench.send("pause", queue="other").code == "ERR_STORAGE_FULL"
     assert bench.live.reserve.is_complete
 
 
-def test_where_it_cannot_be_had_the_daemon_works_without_it(make_bench: MakeBench) -> None:
+def test_if_the_reserve_cannot_be_allocated_the_daemon_works_without_it(make_bench: MakeBench) -> None:
     bench = make_bench("sqlite", **{"storage.reserveBytes": str(MIB)})
 
     def unsupported(*arguments: Any) -> None:
@@ -229,7 +231,7 @@ def test_where_it_cannot_be_had_the_daemon_works_without_it(make_bench: MakeBenc
     assert bench.live.reserve.bytes == 0 and bench.do("health")["status"] == "ok"
 
 
-def test_a_disk_that_has_no_room_for_it_gets_no_reserve_and_loses_nothing(make_bench: MakeBench) -> None:
+def test_a_disk_without_space_for_the_reserve_gets_none_and_loses_nothing(make_bench: MakeBench) -> None:
     bench = make_bench("sqlite", **{"storage.reserveBytes": str(4 * MIB), "storage.minFreeBytes": "0"})
     bench.files = disk = Disk(7 * MIB)
     bench.open()
@@ -237,7 +239,7 @@ def test_a_disk_that_has_no_room_for_it_gets_no_reserve_and_loses_nothing(make_b
     assert bench.live.reserve.bytes == 0 and disk.free > 6 * MIB
 
 
-def test_a_start_on_a_full_disk_has_room_from_the_reserve(make_bench: MakeBench) -> None:
+def test_a_start_on_a_full_disk_uses_space_of_the_reserve(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     key = bench.publish()
     bench.close()
@@ -279,7 +281,7 @@ def test_a_start_that_lacks_only_space_says_so(make_bench: MakeBench) -> None:
     bench.open()
 
 
-def test_a_commit_that_finds_no_room_is_made_up_for_from_the_reserve(make_bench: MakeBench) -> None:
+def test_a_commit_without_space_is_completed_from_the_reserve(make_bench: MakeBench) -> None:
     """Somebody took the space between the journal's write and the store's."""
     bench, _ = opened(make_bench)
     store = bench.store
@@ -298,14 +300,14 @@ def test_a_commit_that_finds_no_room_is_made_up_for_from_the_reserve(make_bench:
     assert again.code == "OK" and bench.event_types().count("paused") == 1
 
 
-def test_a_stop_in_order_on_a_full_disk_leaves_its_mark(make_bench: MakeBench) -> None:
+def test_an_orderly_stop_on_a_full_disk_writes_its_clock_mark(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0
     bench.stop()
     assert bench.events()[-1]["clean"] is True
 
 
-def test_a_response_for_which_there_is_no_room_gets_it_from_the_reserve(tmp_path: Path) -> None:
+def test_a_response_without_space_gets_it_from_the_reserve(tmp_path: Path) -> None:
     disk = Disk(64 * MIB)
     reserve = Reserve(tmp_path, disk, MIB)
     reserve.open()

@@ -19,7 +19,7 @@ from tests.daemon.origin import STORES, MakeBench, Origin, on_every_store, pictu
 
 @on_every_store
 @pytest.mark.parametrize("target", STORES)
-def test_a_root_that_is_restored_holds_what_was_backed_up(
+def test_a_restored_root_has_everything_that_was_backed_up(
     make_bench: MakeBench, tmp_path: Path, backend: str, target: str
 ) -> None:
     origin = Origin.begin(make_bench(backend, segment_bytes=4000))
@@ -37,7 +37,7 @@ def test_a_root_that_is_restored_holds_what_was_backed_up(
 
 
 @on_every_store
-def test_it_goes_on_behind_the_backups_event_as_another_root(
+def test_a_restored_root_continues_after_the_backups_event_as_another_root(
     make_bench: MakeBench, tmp_path: Path, backend: str
 ) -> None:
     origin = Origin.begin(make_bench(backend, segment_bytes=3000))
@@ -88,7 +88,7 @@ def test_a_repeat_gets_its_first_answer_from_the_restored_history(make_bench: Ma
     assert origin.bench.do("status", queue="q")["metrics"]["ready"] == 1
 
 
-def test_a_backup_without_journal_is_restored_to_a_root_that_begins_behind_it(
+def test_a_backup_without_journal_is_restored_to_a_root_that_begins_after_it(
     make_bench: MakeBench, tmp_path: Path
 ) -> None:
     origin = Origin.begin(make_bench())
@@ -104,7 +104,7 @@ def test_a_backup_without_journal_is_restored_to_a_root_that_begins_behind_it(
     assert other.events()[0]["id"] == manifest.event + 1
 
 
-def test_bodies_in_files_are_no_history_for_a_store_that_cannot_fold_them(
+def test_a_store_that_cannot_fold_bodies_in_files_does_not_restore_that_history(
     make_bench: MakeBench, tmp_path: Path
 ) -> None:
     origin = Origin.begin(make_bench("hybrid"))
@@ -117,7 +117,7 @@ def test_bodies_in_files_are_no_history_for_a_store_that_cannot_fold_them(
     assert other.do("health")["status"] == "degraded"  # it starts, and tells what is lost
 
 
-def test_leases_that_are_over_when_it_is_restored_end_as_usual(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_leases_that_ended_before_the_restore_end_as_usual(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     for name in ("first", "second"):
         origin.publish(message=name)
@@ -202,7 +202,7 @@ def test_a_root_that_is_in_use_is_refused(make_bench: MakeBench, tmp_path: Path)
         restored(origin.bench, tmp_path / "backup", replace=True)
 
 
-def test_what_was_there_is_moved_aside_whole(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_existing_data_is_moved_aside_completely(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench("hybrid", segment_bytes=2000))
     origin.work(40)
     origin.back_up(tmp_path / "backup")

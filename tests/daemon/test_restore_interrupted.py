@@ -103,7 +103,7 @@ def test_another_restore_finishes_the_one_that_was_interrupted_and_does_no_more(
     assert messages(origin) == 1
 
 
-def test_a_list_of_renames_that_is_damaged_is_told_and_left(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_damaged_list_of_renames_is_reported_and_left_alone(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     origin.back_up(tmp_path / "backup")
     for data in (b"{}", b"\0\0"):
@@ -140,7 +140,7 @@ def test_the_configuration_file_names_the_backend_that_was_chosen(make_bench: Ma
     assert '"backend": "sqlite"' in (Path(done.replaced[0]) / "config.json").read_text()
 
 
-def test_a_restore_that_an_earlier_version_began_is_recognised() -> None:
+def test_a_restore_begun_by_an_earlier_version_is_recognised() -> None:
     request = RestoreRequest(Path("/backup"), RestorePoint(event=3), replace=True)
     assert request.text == (
         "Request(backup=PosixPath('/backup'), wish=Wish(event=3, wall_ms=None, end=False), journal=None, payloads=None,"

@@ -13,7 +13,7 @@ from tests.daemon.origin import MakeBench, Origin, messages, on_every_store, res
 
 
 @on_every_store
-def test_it_can_be_restored_to_every_event_behind_the_backup(
+def test_a_root_can_be_restored_to_every_event_after_the_backup(
     make_bench: MakeBench, tmp_path: Path, backend: str
 ) -> None:
     origin = Origin.begin(make_bench(backend, segment_bytes=3000), seed=3)
@@ -53,7 +53,7 @@ def several(origin: Origin, tmp_path: Path) -> tuple[int, list[Event]]:
     return manifest.event, origin.end()
 
 
-def test_the_journal_of_the_root_itself_is_gone_on_by(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_restore_continues_with_the_journal_of_the_root_itself(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     _, events = several(origin, tmp_path)
     done = restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
@@ -75,7 +75,7 @@ def test_a_time_means_the_last_event_before_the_clock_first_showed_a_later_one(
         journal = Path(done.replaced[0]) / "journal"
 
 
-def test_a_request_is_taken_whole_or_not_at_all(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_request_is_restored_completely_or_not_at_all(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     manifest = origin.back_up(tmp_path / "backup")
     origin.bench.open()
@@ -88,7 +88,7 @@ def test_a_request_is_taken_whole_or_not_at_all(make_bench: MakeBench, tmp_path:
     assert stored_state(origin.settings)["queues"] == []
 
 
-def test_what_lies_before_the_backup_or_behind_the_journal_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_point_before_the_backup_or_after_the_journal_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     backed, events = several(origin, tmp_path)
     wall = {event["id"]: event["wallMs"] for event in events}
@@ -105,7 +105,7 @@ def test_what_lies_before_the_backup_or_behind_the_journal_is_refused(make_bench
     assert origin.bench.events() == events
 
 
-def test_a_gap_in_the_events_that_are_needed_is_refused_and_named(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_gap_in_the_needed_events_is_refused_and_named(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     _, events = several(origin, tmp_path)
     first, second = [event["id"] for event in events if event["type"] == "published"][1:3]
@@ -117,7 +117,7 @@ def test_a_gap_in_the_events_that_are_needed_is_refused_and_named(make_bench: Ma
     assert restored(origin.bench, tmp_path / "backup", RestorePoint(event=first), replace=True).event == first
 
 
-def test_a_journal_that_does_not_go_on_from_the_backup_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_journal_that_does_not_continue_the_backup_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     several(origin, tmp_path)
     other = Origin.begin(make_bench())
@@ -128,9 +128,7 @@ def test_a_journal_that_does_not_go_on_from_the_backup_is_refused(make_bench: Ma
             restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True, journal=journal)
 
 
-def test_a_journal_that_was_restored_to_before_the_backup_does_not_go_on_from_it(
-    make_bench: MakeBench, tmp_path: Path
-) -> None:
+def test_a_journal_restored_to_before_the_backup_does_not_continue_it(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     origin.back_up(tmp_path / "early")
     origin.bench.open()
@@ -143,7 +141,7 @@ def test_a_journal_that_was_restored_to_before_the_backup_does_not_go_on_from_it
         restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
 
 
-def test_a_restored_root_goes_on_from_the_backup_that_it_came_from(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_restored_root_continues_the_backup_that_it_came_from(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     several(origin, tmp_path)
     restored(origin.bench, tmp_path / "backup", replace=True)
@@ -154,9 +152,7 @@ def test_a_restored_root_goes_on_from_the_backup_that_it_came_from(make_bench: M
     assert (done.event, done.epoch, messages(origin)) == (events[-1]["id"], 3, 2)
 
 
-def test_a_message_whose_body_is_gone_with_its_file_is_left_out_and_named(
-    make_bench: MakeBench, tmp_path: Path
-) -> None:
+def test_a_message_whose_body_file_is_gone_is_left_out_and_named(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench("hybrid"))
     origin.back_up(tmp_path / "backup")
     origin.bench.open()

@@ -44,7 +44,7 @@ def flow(bench: Bench, messages: int, recent_ms: int = 0) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid"])
-def test_disk_use_is_bounded_by_what_waits_and_by_retention(bench_of: Bench, backend: str) -> None:
+def test_disk_use_is_bounded_by_the_backlog_and_by_retention(bench_of: Bench, backend: str) -> None:
     bench = bench_of
     for _ in range(20):
         bench.publish("waiting", "y" * 1000)
@@ -97,7 +97,7 @@ def test_a_repeat_is_forgotten_only_when_it_is_older_than_the_promise(bench_of: 
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_health_tells_the_size_of_the_quarantine(bench_of: Bench, backend: str) -> None:
+def test_health_reports_the_size_of_the_quarantine(bench_of: Bench, backend: str) -> None:
     bench = bench_of
     assert "quarantineBytes" not in bench.do("health")["checks"]["disk"]
     bench.publish("q")

@@ -57,7 +57,7 @@ def test_every_run_publishes_one_message_with_all_that_the_schedule_says(clocked
     assert row["lastMs"] == at("2026-11-28T12:05:00") and row["nextMs"] == at("2026-11-28T12:10:00")
 
 
-def test_a_schedule_of_the_same_name_takes_its_place_and_a_deleted_one_publishes_nothing(clocked: Bench) -> None:
+def test_a_schedule_of_the_same_name_replaces_it_and_a_deleted_one_publishes_nothing(clocked: Bench) -> None:
     clocked.do("set_schedule", name="s", queue="q", cron="@every 10s", message="old")
     clocked.do("set_schedule", name="s", queue="q", cron="@every 1h30m", message="new")
     pass_and_run(clocked, 90 * MINUTE)
@@ -70,7 +70,7 @@ def test_a_schedule_of_the_same_name_takes_its_place_and_a_deleted_one_publishes
 
 @pytest.mark.parametrize(("missed", "runs"), [("skip", 0), ("once", 1), ("all", 24)])
 @pytest.mark.parametrize("without_store", [False, True])
-def test_runs_missed_while_the_device_was_off_are_made_up_for_as_the_schedule_says(
+def test_runs_missed_while_the_device_was_off_are_caught_up_as_the_schedule_says(
     clocked: Bench, missed: str, runs: int, without_store: bool
 ) -> None:
     clocked.hands.pass_ms(HOUR // 2)
@@ -82,7 +82,7 @@ def test_runs_missed_while_the_device_was_off_are_made_up_for_as_the_schedule_sa
     assert clocked.do("list_schedules")["schedules"][0]["nextMs"] == at("2026-11-29T13:00:00")
 
 
-def test_a_clock_that_jumps_ten_years_ahead_brings_one_run_and_one_that_jumps_back_holds_none_up(
+def test_a_clock_that_jumps_ten_years_ahead_causes_one_run_and_one_that_jumps_back_delays_none(
     clocked: Bench,
 ) -> None:
     clocked.do("set_schedule", name="s", queue="q", cron="0 * * * *", missed="all")
@@ -105,7 +105,7 @@ def test_before_the_clock_is_set_no_schedule_is_due(clocked: Bench) -> None:
     assert len(drain(clocked)) == 1
 
 
-def test_a_run_that_is_refused_does_not_take_place_and_the_journal_says_so(clocked: Bench) -> None:
+def test_a_refused_run_does_not_happen_and_the_journal_records_it(clocked: Bench) -> None:
     clocked.do("set_schedule", name="s", queue="q", cron="@every 10s")
     clocked.publish()
     clocked.do("pause", queue="q", operation="publish")
@@ -116,7 +116,7 @@ def test_a_run_that_is_refused_does_not_take_place_and_the_journal_says_so(clock
     assert len(drain(clocked)) == 2
 
 
-def test_a_repeat_gets_the_first_answer_after_a_restart_as_well(clocked: Bench) -> None:
+def test_a_repeat_gets_the_first_answer_after_a_restart_too(clocked: Bench) -> None:
     first = clocked.send("set_schedule", name="s", queue="q", cron="@every 10s")
     clocked.reopen()
     again = clocked.again(first)
@@ -139,9 +139,7 @@ def test_a_repeat_gets_the_first_answer_after_a_restart_as_well(clocked: Bench) 
         ({"queue": "q.dlq"}, "dead letters"),
     ],
 )
-def test_a_schedule_that_cannot_be_read_is_refused_with_what_is_wrong(
-    bench: Bench, fields: dict[str, str], text: str
-) -> None:
+def test_an_invalid_schedule_is_refused_with_the_reason(bench: Bench, fields: dict[str, str], text: str) -> None:
     sent = bench.send("set_schedule", **({"name": "s", "queue": "q", "cron": "@every 5s"} | fields))
     assert sent.code == "ERR_INVALID_REQUEST" and sent.answer.error and text in sent.answer.error.message
     assert bench.do("list_schedules")["schedules"] == []
@@ -157,7 +155,7 @@ def test_an_hour_that_summer_time_skips_or_doubles_has_one_run() -> None:
         assert days == list(range(days[0], days[0] + 4))
 
 
-def test_the_last_time_is_never_behind_and_the_next_always() -> None:
+def test_the_last_time_is_never_in_the_future_and_the_next_always_is() -> None:
     for cron in ("*/7 * * * *", "0 0 1 * *", "15 14 * * 1-5"):
         plan = Plan(cron, "UTC")
         for wall in (at("2026-11-28T12:00:00"), at("2026-11-28T12:00:00") + 1, at("2026-02-28T23:59:59")):
@@ -165,7 +163,7 @@ def test_the_last_time_is_never_behind_and_the_next_always() -> None:
             assert last <= wall < following and plan.after(last, 0) == following
 
 
-def test_a_schedule_that_cannot_be_read_any_more_holds_nothing_up(
+def test_a_schedule_that_has_become_unreadable_blocks_nothing(
     clocked: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after an update of the device that has left the time zones out."""
@@ -192,7 +190,7 @@ def test_a_schedule_that_cannot_be_read_any_more_holds_nothing_up(
 @pytest.mark.parametrize("cron", ["*/20 * * * *", "30 2 * * *", "0 */2 * * *", "*/20 1-3 * * *", "0 2 * * *"])
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Santiago"])
 @pytest.mark.parametrize("begin", ["2026-03-28", "2026-10-24", "2026-04-04", "2026-10-03", "2026-09-05"])
-def test_the_last_time_fits_the_next_in_the_nights_when_the_offset_changes(cron: str, zone: str, begin: str) -> None:
+def test_the_last_time_fits_the_next_when_the_offset_changes(cron: str, zone: str, begin: str) -> None:
     plan = Plan(cron, zone)
     time = plan.after(at(begin + "T06:00:00"), 0)
     for _ in range(30):
@@ -210,7 +208,7 @@ def test_a_run_on_time_in_a_doubled_hour_was_not_missed(clocked: Bench) -> None:
     assert runs == [at("2026-10-25T00:40:00") + number * 20 * MINUTE for number in range(7)]
 
 
-def test_a_schedule_whose_runs_are_refused_one_after_the_other_is_logged_once_each_time_it_begins(
+def test_repeated_refusals_of_a_schedule_are_logged_once_each_time_they_begin(
     clocked: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     clocked.do("set_policy", queue="q", policy={"limits": {"messages": 1}})
@@ -223,7 +221,7 @@ def test_a_schedule_whose_runs_are_refused_one_after_the_other_is_logged_once_ea
         clocked.do("ack", messageKey=acked)
 
 
-def test_one_turn_makes_up_for_a_bounded_number_of_runs_whatever_the_number_of_schedules(clocked: Bench) -> None:
+def test_one_turn_catches_up_a_bounded_number_of_runs_for_any_number_of_schedules(clocked: Bench) -> None:
     for name in "abcde":
         clocked.do("set_schedule", name=name, queue=name, cron="@every 10s", missed="all")
     pass_and_run(clocked, 20 * MINUTE)

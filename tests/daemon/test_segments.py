@@ -22,7 +22,7 @@ SHAPES = [(1,), (2,), (1, 1), (1, 3, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_last_group_cut_at_any_byte_keeps_its_whole_requests_and_all_before_it(
+def test_a_last_group_cut_at_any_byte_keeps_its_complete_requests_and_everything_before_it(
     tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
     path = write(tmp_path, group(1, 2), group(3, 1), group(4, *shape))
@@ -91,7 +91,7 @@ def test_an_earlier_segment_that_ends_inside_a_request_loses_that_request_only(t
         first.write_bytes(whole)
 
 
-def test_a_line_that_vanished_without_a_trace_takes_its_request_along(tmp_path: Path) -> None:
+def test_a_line_that_vanished_without_a_trace_loses_its_request(tmp_path: Path) -> None:
     path = write(tmp_path, group(1, 1), group(2, 3), group(5, 1), group(6, 1))
     lines = path.read_bytes().splitlines(True)
     for missing in (1, 2, 3):
@@ -99,7 +99,7 @@ def test_a_line_that_vanished_without_a_trace_takes_its_request_along(tmp_path: 
         assert ids(tmp_path) == [1, 5, 6]
 
 
-def test_reading_from_an_id_begins_with_the_request_that_ends_there(tmp_path: Path) -> None:
+def test_reading_from_an_id_starts_with_the_request_that_ends_there(tmp_path: Path) -> None:
     write(tmp_path, group(1, 1), group(2, 3))
     write(tmp_path, group(5, 2), group(7, 1))
     assert ids(tmp_path, begin=1) == [1, 2, 3, 4, 5, 6, 7]
@@ -109,14 +109,14 @@ def test_reading_from_an_id_begins_with_the_request_that_ends_there(tmp_path: Pa
     assert ids(tmp_path, begin=8) == []
 
 
-def test_segments_are_found_in_order_and_other_files_passed_over(tmp_path: Path) -> None:
+def test_segments_are_listed_in_order_and_other_files_ignored(tmp_path: Path) -> None:
     strangers = ["7.jsonl", f"{3:020}.jsonl.tmp", f"{4:020}.json", f"x{5:020}.jsonl", "notes.txt"]
     for name in [segment_name(10), segment_name(2), *strangers]:
         (tmp_path / name).touch()
     assert [first for first, _ in list_segments(tmp_path)] == [2, 10]
 
 
-def test_a_request_is_found_whole_at_the_place_where_it_begins(tmp_path: Path) -> None:
+def test_a_request_is_read_completely_at_its_offset(tmp_path: Path) -> None:
     write(tmp_path, group(1, 1), group(2, 3))
     second = write(tmp_path, group(5, 2), group(7, 1))
     places = {place.events[0]["id"]: place.place for place in read_requests(tmp_path, 1, lambda damage: None)}
@@ -165,7 +165,7 @@ def closed_root(make_bench: Callable[..., Bench], **options: Any) -> Bench:
     return bench
 
 
-def test_a_torn_last_group_is_cut_and_kept_aside_and_the_rest_is_there(
+def test_a_torn_last_group_is_cut_and_quarantined_and_the_rest_is_read(
     make_bench: Callable[..., Bench], reopen: Callable[[Bench], None]
 ) -> None:
     bench = closed_root(make_bench)
@@ -178,7 +178,7 @@ def test_a_torn_last_group_is_cut_and_kept_aside_and_the_rest_is_there(
     assert [event["id"] for event in bench.events()] == list(range(1, len(bench.events()) + 1))
 
 
-def test_opening_twice_is_the_same_as_once_with_damage_everywhere(make_bench: Callable[..., Bench]) -> None:
+def test_opening_a_damaged_journal_twice_is_the_same_as_once(make_bench: Callable[..., Bench]) -> None:
     bench = closed_root(make_bench, segment_bytes=900)
     segments = bench.segments()
     assert len(segments) > 2
@@ -197,7 +197,7 @@ def test_opening_twice_is_the_same_as_once_with_damage_everywhere(make_bench: Ca
     assert snapshot(bench.path).items() >= {name: data for name, data in once.items() if "quarantine" in name}.items()
 
 
-def test_an_empty_last_segment_makes_room_for_the_next(
+def test_an_empty_last_segment_is_replaced_by_the_next(
     make_bench: Callable[..., Bench], reopen: Callable[[Bench], None]
 ) -> None:
     bench = closed_root(make_bench)
@@ -209,7 +209,7 @@ def test_an_empty_last_segment_makes_room_for_the_next(
     assert published(bench) == [*(f"m{number}" for number in range(6)), "next"]
 
 
-def test_a_last_segment_of_rubbish_is_set_aside_whole(
+def test_a_last_segment_of_rubbish_is_set_aside_completely(
     make_bench: Callable[..., Bench], reopen: Callable[[Bench], None]
 ) -> None:
     bench = closed_root(make_bench)
@@ -222,7 +222,7 @@ def test_a_last_segment_of_rubbish_is_set_aside_whole(
     assert published(bench) == [*(f"m{number}" for number in range(6)), "next"]
 
 
-def test_without_its_last_segment_the_store_leads_and_a_gap_says_so(make_bench: Callable[..., Bench]) -> None:
+def test_without_the_last_segment_the_store_is_ahead_and_a_gap_records_it(make_bench: Callable[..., Bench]) -> None:
     bench = closed_root(make_bench, segment_bytes=900)
     kept = bench.events()
     lost = bench.segments()[-1]
@@ -239,7 +239,7 @@ def test_without_its_last_segment_the_store_leads_and_a_gap_says_so(make_bench: 
     assert published(bench) == ["next"]
 
 
-def test_a_segment_that_is_gone_from_the_middle_is_told_and_the_rest_is_delivered(
+def test_a_missing_middle_segment_is_reported_and_the_rest_is_delivered(
     make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = make_bench(segment_bytes=300).open()
@@ -307,7 +307,7 @@ def test_a_queue_whose_creation_was_damaged_keeps_every_later_message(make_bench
     assert len(bench.quarantined()) == 1  # the line, and behind it the publish of the same request
 
 
-def test_a_message_whose_publish_was_damaged_does_not_keep_the_rest_from_being_folded(
+def test_a_message_whose_publish_was_damaged_does_not_stop_the_fold(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench().open()

@@ -39,7 +39,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         yield messages
 
 
-def test_a_replay_tells_how_far_it_is(bench: Bench, told: Callable[[], list[str]]) -> None:
+def test_a_replay_reports_its_progress(bench: Bench, told: Callable[[], list[str]]) -> None:
     bench.publish()
     bench.close()
     bench.lose_store()
@@ -51,7 +51,7 @@ def test_a_replay_tells_how_far_it_is(bench: Bench, told: Callable[[], list[str]
     assert replay.endswith(f" of {last_id}")
 
 
-def test_long_work_asks_for_more_time_again_and_again(told: Callable[[], list[str]]) -> None:
+def test_long_work_asks_for_more_time_repeatedly(told: Callable[[], list[str]]) -> None:
     progress = Progress("line", total=5000, every_s=0)
     for done in (1000, 2000):
         progress.at(done)
@@ -60,7 +60,7 @@ def test_long_work_asks_for_more_time_again_and_again(told: Callable[[], list[st
     ]
 
 
-def test_work_that_goes_fast_does_not_talk_all_the_time(told: Callable[[], list[str]]) -> None:
+def test_fast_work_does_not_report_all_the_time(told: Callable[[], list[str]]) -> None:
     progress = Progress("line", total=5000, every_s=3600)
     for done in range(5000):
         progress.at(done)
@@ -68,7 +68,7 @@ def test_work_that_goes_fast_does_not_talk_all_the_time(told: Callable[[], list[
 
 
 @pytest.mark.parametrize(("directory_mode", "file_mode"), [(0o700, 0o600), (0o2750, 0o640)])
-def test_whoever_may_list_journal_and_traffic_may_read_their_files(
+def test_users_who_may_list_journal_and_traffic_may_read_their_files(
     make_bench: Callable[..., Bench], directory_mode: int, file_mode: int
 ) -> None:
     bench = make_bench(**{"traffic.enabled": "true"})
@@ -86,7 +86,7 @@ def test_whoever_may_list_journal_and_traffic_may_read_their_files(
     assert {path.stat().st_mode & 0o777 for path in files} == {file_mode}
 
 
-def test_each_setting_counts_after_a_reload_or_is_told_to_wait(tmp_path: Path) -> None:
+def test_each_setting_takes_effect_after_a_reload_or_is_reported_as_waiting(tmp_path: Path) -> None:
     before = load(tmp_path, None, {}, {})
     for key, name in ATTRIBUTES.items():
         other: Any = object()
@@ -101,7 +101,7 @@ def test_each_setting_counts_after_a_reload_or_is_told_to_wait(tmp_path: Path) -
     assert set(SETTINGS) >= RELOADED
 
 
-def test_limits_of_users_traffic_and_journal_count_from_the_reload_on(make_bench: Callable[..., Bench]) -> None:
+def test_limits_of_users_traffic_and_journal_apply_from_the_reload_on(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(**{"traffic.enabled": "true"}).open()
     mailbox = Mailbox(bench.config.settings, Files(), lambda reason: None, lambda: False, bench.live.quotas)
     wanted = replace(
@@ -118,7 +118,7 @@ def test_limits_of_users_traffic_and_journal_count_from_the_reload_on(make_bench
     mailbox.close()
 
 
-def test_depths_are_counted_over_any_number_of_queues_in_rounds(bench: Bench) -> None:
+def test_backlogs_of_any_number_of_queues_are_counted_in_steps(bench: Bench) -> None:
     for number in range(250):
         bench.publish(f"q{number}")
     for _ in range(3):

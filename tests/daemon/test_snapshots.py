@@ -90,7 +90,7 @@ def told(state: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid"])
-def test_a_file_holds_the_state_at_one_event_though_groups_came_in_between(
+def test_a_file_has_the_state_at_one_event_although_groups_were_processed_meanwhile(
     make_bench: Callable[..., Bench], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroom_daemon.observe.state_files.writing._PAGE", 3)
@@ -134,7 +134,7 @@ def test_no_file_is_written_while_nothing_changes(bench: Bench) -> None:
     assert len(keeper.names()) == 3
 
 
-def test_after_a_restart_nothing_is_written_that_is_there(bench: Bench) -> None:
+def test_after_a_restart_an_existing_file_is_not_written_again(bench: Bench) -> None:
     Keeper(bench).change_and_pass(1)
     bench.stop()
     bench.reopen()
@@ -146,7 +146,7 @@ def test_after_a_restart_nothing_is_written_that_is_there(bench: Bench) -> None:
     assert len(keeper.names()) == 2
 
 
-def test_right_after_a_start_there_is_none(bench: Bench) -> None:
+def test_no_file_is_written_right_after_a_start(bench: Bench) -> None:
     keeper = Keeper(bench)
     bench.publish()
     live = bench.live
@@ -156,7 +156,7 @@ def test_right_after_a_start_there_is_none(bench: Bench) -> None:
     assert len(keeper.names()) == 1
 
 
-def test_a_file_is_named_by_the_hour_and_for_its_owner_alone(bench: Bench) -> None:
+def test_a_file_is_named_by_the_hour_and_private(bench: Bench) -> None:
     keeper = Keeper(bench)
     keeper.change_and_pass(1)
     hour = datetime.fromtimestamp(bench.hands.wall_ms / 1000, UTC)
@@ -188,7 +188,7 @@ def test_a_clock_without_a_battery_gets_a_file_for_each_hour_that_passes(bench: 
 
 
 @pytest.mark.parametrize("bound", [{"snapshots_max_files": 3}, {"snapshots_retention_hours": 3}])
-def test_the_oldest_files_go(bench: Bench, bound: dict[str, Any]) -> None:
+def test_the_oldest_files_are_removed(bench: Bench, bound: dict[str, Any]) -> None:
     keeper = Keeper(bench, **bound)
     keeper.change_and_pass(2)
     first, second = keeper.names()
@@ -198,7 +198,7 @@ def test_the_oldest_files_go(bench: Bench, bound: dict[str, Any]) -> None:
     assert second not in keeper.names()
 
 
-def test_all_files_together_have_a_size(bench: Bench) -> None:
+def test_the_total_size_of_the_files_is_bounded(bench: Bench) -> None:
     bench.publish(message="x" * 20_000)
     keeper = Keeper(bench, snapshots_max_bytes=100_000)
     keeper.change_and_pass(10)
@@ -207,7 +207,7 @@ def test_all_files_together_have_a_size(bench: Bench) -> None:
     assert 50_000 < sum(sizes) <= 100_000
 
 
-def test_a_state_that_is_too_large_is_not_written_and_takes_no_other_s_place(
+def test_a_state_that_is_too_large_is_not_written_and_replaces_no_other(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = Keeper(bench, snapshots_max_bytes=70_000)
@@ -230,7 +230,7 @@ def test_a_clock_that_is_years_ahead_for_an_hour_costs_no_more_than_a_file(bench
     assert set(before[1:]) < set(keeper.names())
 
 
-def test_what_is_no_state_file_stays_and_what_a_killed_daemon_left_goes(bench: Bench) -> None:
+def test_foreign_files_stay_and_remnants_of_a_killed_daemon_are_removed(bench: Bench) -> None:
     keeper = Keeper(bench, snapshots_max_files=1)
     keeper.root.mkdir(parents=True)
     for name in ("notes.txt", "2026-99-99-99.json", "2026-01-01-01.json.tmp"):
@@ -242,7 +242,7 @@ def test_what_is_no_state_file_stays_and_what_a_killed_daemon_left_goes(bench: B
 
 
 @pytest.mark.parametrize("kind", ["KILL", "ENOSPC", "EIO", "SHORT"])
-def test_whatever_fails_or_ends_it_a_file_is_whole_or_not_there(
+def test_whatever_interrupts_it_a_file_is_complete_or_absent(
     make_bench: Callable[..., Bench], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -275,7 +275,7 @@ def test_whatever_fails_or_ends_it_a_file_is_whole_or_not_there(
     assert kind == "KILL" or "snapshots" in caplog.text
 
 
-def test_space_that_is_kept_for_messages_is_not_taken(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_space_reserved_for_messages_is_not_used(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(bench)
     files, free = keeper.files, os.statvfs(bench.path)
     keeper.snapshots.reload(replace(keeper.settings, storage_min_free_bytes=free.f_bavail * free.f_frsize // 2))
@@ -296,7 +296,7 @@ def test_space_that_is_kept_for_messages_is_not_taken(bench: Bench, caplog: pyte
     assert len(keeper.names()) == 1
 
 
-def test_a_store_that_is_found_damaged_is_told_to_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_store_is_reported_to_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper(bench)
     bench.publish()
 
@@ -310,7 +310,7 @@ def test_a_store_that_is_found_damaged_is_told_to_the_loop(bench: Bench, monkeyp
     assert keeper.names() == []
 
 
-def test_what_is_not_finished_at_a_stop_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_unfinished_at_a_stop_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postroom_daemon.observe.state_files.hourly._SLICE_NS", 1)
     for _ in range(50):
         bench.publish()
@@ -324,7 +324,7 @@ def test_what_is_not_finished_at_a_stop_leaves_nothing(bench: Bench, monkeypatch
     assert not keeper.snapshots.busy
 
 
-def test_nobody_waits_for_the_sync_of_a_file_that_is_given_up(bench: Bench) -> None:
+def test_an_abandoned_file_is_not_synced(bench: Bench) -> None:
     bench.publish()
     keeper = Keeper(bench)
     begun, goes_on = threading.Event(), threading.Event()
@@ -344,7 +344,7 @@ def test_nobody_waits_for_the_sync_of_a_file_that_is_given_up(bench: Bench) -> N
     goes_on.set()
 
 
-def test_the_first_error_is_told_where_what_is_left_cannot_be_removed_either(
+def test_the_first_error_is_reported_even_if_the_remains_cannot_be_removed(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(code: int) -> Callable[..., None]:
@@ -364,7 +364,7 @@ def test_the_first_error_is_told_where_what_is_left_cannot_be_removed_either(
     os.close(directory)
 
 
-def test_a_file_is_lines_that_other_programs_read(bench: Bench) -> None:
+def test_a_file_has_lines_that_other_programs_can_read(bench: Bench) -> None:
     bench.publish("orders", message={"n": 1})
     keeper = Keeper(bench)
     keeper.pass_hours()

@@ -102,7 +102,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_files, "SETTLE_MS", 0)
 
 
-def test_killed_at_any_file_call_the_next_daemon_does_the_rest_in_its_order(tmp_path: Path) -> None:
+def test_killed_at_any_file_call_the_next_daemon_does_the_rest_in_order(tmp_path: Path) -> None:
     killed = 0
     for root, files in each_call(tmp_path, Killed):
         done: list[str] = []
@@ -151,7 +151,7 @@ def work_off_all(root: Path) -> list[str]:
     return done
 
 
-def test_what_is_held_and_was_not_put_there_by_the_daemon_is_left(tmp_path: Path) -> None:
+def test_foreign_files_in_held_are_left_alone(tmp_path: Path) -> None:
     prepare(tmp_path)
     place = tmp_path / "ipc" / "held"
     for path in ("notes.txt", "4101/0000000003/notes.txt", "4101/notes.txt", "4101/0000000004", "unfit"):
@@ -161,7 +161,7 @@ def test_what_is_held_and_was_not_put_there_by_the_daemon_is_left(tmp_path: Path
     assert [path.read_text() for path in place.rglob("*") if path.is_file()] == ["somebody's"] * 5
 
 
-def test_a_directory_that_has_got_the_name_of_a_request_is_no_reason_to_hold_nothing(tmp_path: Path) -> None:
+def test_a_directory_with_the_name_of_a_request_does_not_stop_spilling(tmp_path: Path) -> None:
     prepare(tmp_path)
     files = Files()
     swapped = tmp_path / "ipc" / "requests" / "003.json"
@@ -184,7 +184,7 @@ def test_a_directory_that_has_got_the_name_of_a_request_is_no_reason_to_hold_not
     assert (tmp_path / "ipc" / "requests" / ".bad-1").is_dir()
 
 
-def test_where_held_is_taken_away_the_others_are_served_from_where_they_are(tmp_path: Path) -> None:
+def test_if_held_is_removed_the_other_requests_are_served_from_where_they_are(tmp_path: Path) -> None:
     prepare(tmp_path)
     mailbox = serve(tmp_path, Files())
     done: list[str] = []

@@ -104,7 +104,7 @@ def test_a_body_in_which_a_bit_has_flipped_is_a_dead_letter_and_no_other_message
     assert (letter["messageKey"], letter["reasonCode"], letter["bodyLost"]) == (keys[4], "BODY_LOST", True)
 
 
-def test_a_body_without_its_row_is_lost_and_holds_nobody_up(make_bench: MakeBench) -> None:
+def test_a_body_without_its_row_is_lost_and_blocks_nobody(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     key, _ = bench.publish(message="one"), bench.publish(message="two")
     bench.close()
@@ -156,7 +156,7 @@ def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> Non
     store.rollback()
 
 
-def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_delivered_for_ever(
+def test_a_message_missing_from_the_index_of_keys_is_a_damaged_store_and_not_delivered_for_ever(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     insert(store, range(2))
@@ -178,7 +178,7 @@ def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_deliv
     store.rollback()
 
 
-def test_ready_messages_of_which_the_index_has_none_are_a_damaged_store(store: SqliteStore) -> None:
+def test_ready_messages_missing_from_the_index_are_a_damaged_store(store: SqliteStore) -> None:
     insert(store, range(2))
     connection(store).execute("DELETE FROM msg_index")
     with pytest.raises(StoreDamaged, match="its index has none"):
@@ -215,7 +215,7 @@ def format_1(path: Path, count: int) -> None:
     db.close()
 
 
-def test_a_database_of_format_1_is_opened_with_all_that_is_in_it_and_sums_what_it_writes(tmp_path: Path) -> None:
+def test_a_database_of_format_1_is_opened_completely_and_new_rows_get_checksums(tmp_path: Path) -> None:
     format_1(tmp_path / "store.db", 8)
     store = SqliteStore(tmp_path / "store.db")
     store.open()
@@ -305,7 +305,7 @@ def reader(path: Path) -> Iterator[str]:
         process.communicate("")
 
 
-def test_no_other_process_can_keep_the_log_from_being_folded(store: SqliteStore, tmp_path: Path) -> None:
+def test_no_other_process_can_stop_the_checkpoint_of_the_log(store: SqliteStore, tmp_path: Path) -> None:
     with reader(tmp_path / "store.db") as told:
         assert told == "database is locked"
         insert(store, range(20_000))
@@ -313,7 +313,7 @@ def test_no_other_process_can_keep_the_log_from_being_folded(store: SqliteStore,
     assert not (tmp_path / "store.db-shm").exists()
 
 
-def test_where_somebody_reads_already_the_log_grows_with_an_alarm_and_is_cut_back_when_he_has_gone(
+def test_with_an_earlier_reader_the_log_grows_with_a_warning_and_is_truncated_afterwards(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     path = tmp_path / "store.db"
@@ -363,7 +363,7 @@ def file_size_limit(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sound(
+def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_intact(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     insert(store, range(10))
@@ -385,7 +385,7 @@ def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sou
     assert connection(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_nothing_else(
+def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_says_the_same(
     store: SqliteStore,
 ) -> None:
     store.disk.tidy()
@@ -402,7 +402,7 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_
     assert store.get("msg:q:000000") is None
 
 
-def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
+def test_only_some_of_many_queues_are_cached_in_memory_and_none_is_lost(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_store, "RECORDS_LIMIT", 10)
@@ -433,7 +433,7 @@ def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: Sq
     assert store.get_kv("x") is None
 
 
-def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore) -> None:
+def test_committed_groups_are_never_rolled_back_silently(store: SqliteStore) -> None:
     insert(store, range(3))
     store.begin()
     store.put_kv("x", 1)
@@ -442,7 +442,7 @@ def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore
         store.rollback()
 
 
-def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_gone(store: SqliteStore) -> None:
+def test_after_a_failed_checkpoint_nothing_builds_on_the_lost_groups(store: SqliteStore) -> None:
     insert(store, range(10))
     store.disk.checkpoint()
     insert(store, range(10, 200))
@@ -457,7 +457,7 @@ def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_
     assert [entry.seq for entry in store.pages.entries("", 1000)] == list(range(10))
 
 
-def test_groups_share_a_transaction_until_somebody_looks_after_the_store(store: SqliteStore) -> None:
+def test_groups_share_a_database_transaction_until_the_store_is_flushed(store: SqliteStore) -> None:
     insert(store, range(3))
     store.applied = 7
     assert connection(store).in_transaction
@@ -470,7 +470,7 @@ def test_groups_share_a_transaction_until_somebody_looks_after_the_store(store: 
     assert [entry.seq for entry in store.pages.entries("", 1000)] == [0, 1, 2, *range(10, 10 + GROUPS_LIMIT)]
 
 
-def test_a_path_that_cannot_be_opened_says_what_to_look_at(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_opened_says_what_to_check(tmp_path: Path) -> None:
     (tmp_path / "store.db").symlink_to(tmp_path / "not mounted" / "store.db")
     with pytest.raises(StoreError, match="owner, mode and mount"):
         SqliteStore(tmp_path / "store.db").open()

@@ -80,7 +80,7 @@ def drain_over_damage(bench: Bench) -> tuple[dict[str, str], set[str]]:
 
 
 @pytest.mark.parametrize("journal", ["whole", "only its end"])
-def test_whatever_page_is_damaged_only_what_it_held_is_lost_and_nothing_comes_back(
+def test_whatever_page_is_damaged_only_its_rows_are_lost_and_no_settled_message_returns(
     make_bench: MakeBench, journal: str
 ) -> None:
     bench = make_bench(segment_bytes=30_000).open()
@@ -110,7 +110,7 @@ def test_whatever_page_is_damaged_only_what_it_held_is_lost_and_nothing_comes_ba
     assert losses < len(waiting)
 
 
-def test_what_is_salvaged_is_in_every_way_what_it_was(make_bench: MakeBench) -> None:
+def test_salvaged_messages_are_unchanged(make_bench: MakeBench) -> None:
     """A page of no importance is damaged, the journal begins in the middle of many lives: all states are kept."""
     bench = make_bench(segment_bytes=20_000).open()
     keys = [bench.publish(message=f"m{number}") for number in range(200)]
@@ -135,7 +135,7 @@ def test_what_is_salvaged_is_in_every_way_what_it_was(make_bench: MakeBench) -> 
     assert bench.do("list_dlq", queue="q")["count"] == 10
 
 
-def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBench) -> None:
+def test_rows_of_the_write_ahead_log_replace_those_of_the_database(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     waiting = fill(bench, 60)
     bench.store.disk.checkpoint()
@@ -148,7 +148,7 @@ def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBenc
     assert keys == waiting.keys() | more.keys()
 
 
-def test_a_torn_log_counts_up_to_its_last_whole_transaction(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_a_torn_log_counts_up_to_its_last_complete_transaction(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = make_bench().open()
     bench.store.disk.checkpoint()
     first = bench.publish()
@@ -189,7 +189,7 @@ def test_a_body_without_its_state_is_delivered_again_and_a_state_without_its_bod
     assert entry is not None and entry.state is State.DEAD
 
 
-def test_a_salvage_that_is_interrupted_is_begun_anew_or_gone_on_with(make_bench: MakeBench) -> None:
+def test_an_interrupted_salvage_is_restarted_or_continued(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     waiting = fill(bench, 30)
     forget_beginning(bench)

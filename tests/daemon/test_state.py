@@ -41,7 +41,7 @@ BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_read_while_the_daemon_works_is_the_state_at_one_event(
+def test_the_state_read_while_the_daemon_works_is_that_at_one_event(
     make_bench: Callable[..., Bench], tmp_path: Path, backend: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroom_daemon.observe.state.model.PAGE_LIMIT", 3)
@@ -66,7 +66,7 @@ def test_what_is_read_while_the_daemon_works_is_the_state_at_one_event(
     assert len(seen["messages"]) > 6
 
 
-def test_memory_does_not_grow_with_what_happens_while_the_pages_are_read(bench: Bench, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_changes_made_while_the_pages_are_read(bench: Bench, tmp_path: Path) -> None:
     bench.publish("a")
 
     def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_memory_does_not_grow_with_what_happens_while_the_pages_are_read(bench: 
 
 
 @pytest.mark.parametrize("backend", ("sqlite", "filesystem", "hybrid"))
-def test_a_state_that_is_put_into_another_store_is_the_same(
+def test_a_state_loaded_into_another_store_is_the_same(
     make_bench: Callable[..., Bench], tmp_path: Path, backend: str
 ) -> None:
     bench, random = make_bench("memory").open(), Random(7)
@@ -116,7 +116,7 @@ class Interrupted(BaseException):
 
 @pytest.mark.parametrize("backend", ("sqlite", "filesystem", "hybrid"))
 @pytest.mark.parametrize("checkpoint_every", (1, 3))
-def test_a_load_that_was_interrupted_goes_on(
+def test_an_interrupted_load_can_be_continued(
     make_bench: Callable[..., Bench],
     tmp_path: Path,
     backend: str,
@@ -158,7 +158,7 @@ def test_a_load_that_was_interrupted_goes_on(
     store.close()
 
 
-def test_a_root_that_somebody_works_on_is_not_steady(bench: Bench) -> None:
+def test_a_state_read_in_pages_is_refused_if_the_root_changes(bench: Bench) -> None:
     bench.publish()
 
     def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_a_root_that_somebody_works_on_is_not_steady(bench: Bench) -> None:
         plain(steady(ask))
 
 
-def test_events_that_the_journal_lacks_are_told(bench: Bench, tmp_path: Path) -> None:
+def test_events_that_the_journal_lacks_are_reported(bench: Bench, tmp_path: Path) -> None:
     bench.publish()
 
     def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_events_that_the_journal_lacks_are_told(bench: Bench, tmp_path: Path) ->
         pass
 
 
-def test_a_state_comes_back_from_a_file(bench: Bench) -> None:
+def test_a_state_is_read_back_from_a_file(bench: Bench) -> None:
     random = Random(3)
     for _ in range(100):
         work(bench, random)
@@ -197,7 +197,7 @@ def test_a_state_comes_back_from_a_file(bench: Bench) -> None:
     assert plain(read_state(file, "state")) == expected
 
 
-def test_a_file_that_is_cut_damaged_or_put_together_anew_is_refused_with_the_place(bench: Bench) -> None:
+def test_a_file_that_is_cut_damaged_or_reassembled_is_refused_with_the_place(bench: Bench) -> None:
     for number in range(5):
         bench.publish(message=f"body {number}")
     file = BytesIO()
@@ -228,7 +228,7 @@ def test_a_file_that_is_cut_damaged_or_put_together_anew_is_refused_with_the_pla
         read_state(BytesIO(newer + b"".join(lines[1:])), "state")
 
 
-def test_a_body_is_lost_where_its_file_is_at_fault_and_not_where_the_machine_is(tmp_path: Path) -> None:
+def test_a_body_is_lost_if_its_file_is_at_fault_but_not_if_the_machine_is(tmp_path: Path) -> None:
     entry, body = Entry("msg:q:1", "q", MessageState.READY, 0, 1, 0, 0), b"body"
     read, reference, path = bodies_in(tmp_path), BodyReference.of(body), tmp_path / payload_path(1, "q", "msg:q:1")
     assert read(entry, reference) is None
@@ -252,7 +252,7 @@ def test_a_body_is_lost_where_its_file_is_at_fault_and_not_where_the_machine_is(
     assert read(entry, reference) is None
 
 
-def test_a_message_that_is_left_out_since_its_body_is_lost_leaves_its_key(
+def test_a_message_left_out_because_its_body_is_lost_frees_its_key(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench = make_bench("hybrid").open()

@@ -51,7 +51,7 @@ def fill(store: SqliteStore, count: int) -> None:
     store.commit()
 
 
-def test_every_statement_of_the_store_is_judged_here() -> None:
+def test_every_statement_of_the_store_is_checked_here() -> None:
     assigned = set(vars(STATEMENTS))
     asked_once = {"order_keys"}  # after a damaged database was rescued
     assert assigned - {"insert", "put_value", "add_value"} - asked_once == set(HOT)
@@ -114,7 +114,7 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
     assert many_ticks < 1.2 * few_ticks  # steps of SQLite's machine
 
 
-def test_the_oldest_of_many_is_found_in_a_bounded_number_of_probes(store: SqliteStore) -> None:
+def test_the_oldest_of_many_takes_a_bounded_number_of_probes(store: SqliteStore) -> None:
     fill(store, 3000)
     statements: list[str] = []
     connection(store).set_trace_callback(statements.append)
@@ -123,7 +123,7 @@ def test_the_oldest_of_many_is_found_in_a_bounded_number_of_probes(store: Sqlite
     assert len(statements) < 40
 
 
-def test_a_store_keeps_everything_over_a_close(tmp_path: Path) -> None:
+def test_closing_a_store_loses_nothing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     store.open()
     fill(store, 50)
@@ -156,7 +156,7 @@ def test_an_open_transaction_is_gone_after_a_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"rubbish" * 1000, b"SQLite format 3\x00" + b"\xff" * 4096])
-def test_a_file_that_is_no_database_is_damaged(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_damaged(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "store.db").write_bytes(content)
     with pytest.raises(StoreDamaged):
         SqliteStore(tmp_path / "store.db").open()
@@ -166,7 +166,7 @@ def test_a_file_that_is_no_database_is_damaged(tmp_path: Path, content: bytes) -
     ("statements", "text"),
     [("PRAGMA user_version = 99", "newer"), ("CREATE TABLE kv (key TEXT)", "another program")],
 )
-def test_a_database_of_others_is_left_as_it_is_and_the_text_says_what_to_do(
+def test_a_foreign_database_is_left_as_it_is_and_the_text_says_what_to_do(
     tmp_path: Path, statements: str, text: str
 ) -> None:
     path = tmp_path / "store.db"

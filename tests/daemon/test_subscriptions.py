@@ -30,14 +30,14 @@ def filled(*subscriptions: Subscription) -> Subscriptions:
     return filled
 
 
-def test_who_has_waited_longest_is_offered_a_message_first() -> None:
+def test_the_longest_waiting_request_is_offered_a_message_first() -> None:
     given = [waiting(), waiting(), waiting("other"), waiting()]
     subscriptions = filled(*given)
     assert subscriptions.on("q") == [given[0], given[1], given[3]]
     assert subscriptions.on("none") == [] and subscriptions.count == 4
 
 
-def test_who_waits_by_a_pattern_stands_in_one_row_with_those_who_wait_by_name() -> None:
+def test_waits_by_pattern_and_by_name_are_served_in_one_order() -> None:
     given = [waiting("q-1"), waiting(""), waiting("q-1")]
     given[1].matches = lambda queue: queue.startswith("q-")
     subscriptions = filled(*given)
@@ -48,7 +48,7 @@ def test_who_waits_by_a_pattern_stands_in_one_row_with_those_who_wait_by_name() 
     assert subscriptions.on("q-2") == []
 
 
-def test_a_rollback_gives_everyone_the_old_place_back() -> None:
+def test_a_rollback_restores_everyones_place() -> None:
     given = [waiting() for _ in range(4)]
     subscriptions = filled(*given)
     subscriptions.begin()
@@ -62,7 +62,7 @@ def test_a_rollback_gives_everyone_the_old_place_back() -> None:
     assert not subscriptions.remove(newcomer.request)
 
 
-def test_a_rollback_forgets_who_came_and_was_taken_since() -> None:
+def test_a_rollback_forgets_waits_added_and_removed_since() -> None:
     subscriptions = filled(stays := waiting())
     subscriptions.begin()
     subscriptions.add(newcomer := waiting())
@@ -84,7 +84,7 @@ def test_a_wait_that_began_and_ended_in_a_group_that_failed_begins_once(bench: B
     assert bench.live.broker.subscriptions.count == 0
 
 
-def test_who_has_gone_does_not_come_back_with_a_rollback() -> None:
+def test_a_cancelled_wait_does_not_return_with_a_rollback() -> None:
     subscriptions = filled(gone := waiting(), stays := waiting())
     subscriptions.begin()
     assert subscriptions.remove(gone.request)
@@ -109,7 +109,7 @@ def test_a_session_has_its_own_waits() -> None:
     assert filled(*given).of_session(first) == [given[0].request, given[2].request]
 
 
-def test_waits_that_were_served_before_their_end_leave_nothing_behind() -> None:
+def test_waits_served_before_their_end_leave_nothing_behind() -> None:
     steady = waiting(until=10**5)  # never behind those that left: its end is looked at first
     subscriptions = filled(steady)
     for number in range(20_000):
@@ -122,7 +122,7 @@ def test_waits_that_were_served_before_their_end_leave_nothing_behind() -> None:
     assert subscriptions.take_ended(10**7) == [steady]
 
 
-def test_a_session_that_ends_takes_its_waits_with_it(bench: Bench) -> None:
+def test_the_end_of_a_session_ends_its_waits(bench: Bench) -> None:
     session = object()
     sent = bench.make("consume_next", queue="q", waitMs=60_000)
     sent.request.session = session
@@ -135,7 +135,7 @@ def test_a_session_that_ends_takes_its_waits_with_it(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "max"])
-def test_a_delivery_that_did_not_reach_its_client_goes_back_and_does_not_count(many: bool, bench: Bench) -> None:
+def test_a_delivery_that_did_not_reach_its_client_is_undone_and_does_not_count(many: bool, bench: Bench) -> None:
     keys = [bench.publish(), bench.publish()]
     sent = bench.send("consume_next", queue="q", **({"max": 2} if many else {}))
     assert [key for key, _ in sent.answer.leases] == keys[: len(sent.answer.leases)]
@@ -147,7 +147,7 @@ def test_a_delivery_that_did_not_reach_its_client_goes_back_and_does_not_count(m
     assert (again["messageKey"], again["attempt"]) == (keys[0], 1)
 
 
-def test_a_delivery_goes_back_also_when_the_disk_refuses_the_first_group(bench: Bench) -> None:
+def test_a_delivery_is_undone_even_if_the_disk_refuses_the_first_group(bench: Bench) -> None:
     key = bench.publish()
     sent = bench.send("consume_next", queue="q")
     bench.live.broker.return_undelivered(sent.answer)
@@ -172,7 +172,7 @@ def test_a_dead_letter_that_did_not_reach_its_client_stays_as_it_was(bench: Benc
     assert entry and (entry.state, entry.lease_id, entry.attempt) == (State.DEAD, "", 1)
 
 
-def test_who_waits_at_a_dead_letter_address_gets_the_letters_that_a_policy_brings_there(bench: Bench) -> None:
+def test_a_consumer_waiting_at_a_dead_letter_address_gets_dead_letters_added_by_a_policy(bench: Bench) -> None:
     key = bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
     bench.do("nack", messageKey=key, leaseId=lease, requeue=False)

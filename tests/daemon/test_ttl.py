@@ -43,7 +43,7 @@ def test_a_message_that_is_not_consumed_in_time_dies_and_says_why(any_bench: Ben
     assert any_bench.do("status", queue="q")["totals"]["expired"] == 1
 
 
-def test_a_queues_policy_gives_messages_their_time_and_says_what_becomes_of_them(any_bench: Bench) -> None:
+def test_a_queues_policy_gives_messages_their_time_to_live_and_the_action_at_its_end(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy={"ttlSec": 5, "ttlAction": "drop"})
     any_bench.publish()
     any_bench.publish(ttlMs=9000)
@@ -59,7 +59,7 @@ def test_the_end_of_a_delayed_message_may_come_before_its_time(any_bench: Bench)
     assert counts(any_bench) == {"dlq": 1}
 
 
-def test_a_delivery_goes_on_beyond_the_messages_end_and_its_return_is_the_end(any_bench: Bench) -> None:
+def test_a_delivery_continues_past_the_messages_end_and_its_return_expires_it(any_bench: Bench) -> None:
     any_bench.publish(ttlMs=1000)
     delivery = any_bench.do("consume_next", queue="q", visibilityTimeoutSec=60)
     any_bench.hands.pass_ms(5000)
@@ -77,7 +77,9 @@ def test_the_end_survives_a_restart_and_the_loss_of_the_store(any_bench: Bench) 
     assert counts(any_bench) == {"dlq": 1}
 
 
-def test_more_ends_than_one_group_sees_to_all_come(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_beyond_the_limit_of_one_group_all_expire(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("postroom_daemon.broker.periodic.EXPIRIES_LIMIT", 2)
     bench = make_bench().open()
     for _ in range(5):
@@ -93,7 +95,7 @@ def test_more_ends_than_one_group_sees_to_all_come(make_bench: MakeBench, monkey
 # --- targets ------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_whose_target_does_not_come_is_for_anyone_after_its_time(any_bench: Bench) -> None:
+def test_a_message_whose_target_does_not_appear_is_for_anyone_after_its_time(any_bench: Bench) -> None:
     any_bench.publish(message="mine", targetConsumerId="me", targetFallbackMs=1000)
     any_bench.publish(message="policy's", targetConsumerId="me")
     assert consume(any_bench, consumerId="other") is None
@@ -106,7 +108,7 @@ def test_a_message_whose_target_does_not_come_is_for_anyone_after_its_time(any_b
     assert consume(any_bench, consumerId="other") == "later"
 
 
-def test_whoever_waits_is_given_the_message_that_is_for_anyone_now(bench: Bench) -> None:
+def test_a_waiting_consumer_gets_a_message_that_has_become_available_to_anyone(bench: Bench) -> None:
     bench.publish(targetConsumerId="me", targetFallbackMs=1000)
     waiting = bench.make("consume_next", queue="q", consumerId="other", waitMs=60_000)
     bench.run(waiting)
@@ -119,7 +121,7 @@ def test_whoever_waits_is_given_the_message_that_is_for_anyone_now(bench: Bench)
 # --- times of the wall --------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_delivered_at_the_time_of_the_wall_that_it_names(any_bench: Bench) -> None:
+def test_a_message_is_delivered_at_the_wall_time_that_it_names(any_bench: Bench) -> None:
     any_bench.publish(deliverAt=any_bench.hands.wall_ms + 5000)
     any_bench.publish(message="past", deliverAt=any_bench.hands.wall_ms - 5000)
     assert consume(any_bench) == "past"
@@ -130,7 +132,7 @@ def test_a_message_is_delivered_at_the_time_of_the_wall_that_it_names(any_bench:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_when_the_wall_clock_is_set_messages_for_a_time_of_the_wall_follow_it(any_bench: Bench, restart: bool) -> None:
+def test_when_the_wall_clock_is_set_messages_for_a_wall_time_follow_it(any_bench: Bench, restart: bool) -> None:
     any_bench.publish(message="wall", deliverAt=any_bench.hands.wall_ms + 10 * YEAR_MS)
     any_bench.publish(message="engine", delayMs=10_000)
     any_bench.run()
@@ -143,7 +145,7 @@ def test_when_the_wall_clock_is_set_messages_for_a_time_of_the_wall_follow_it(an
     assert consume(any_bench) is None
 
 
-def test_when_the_wall_clock_is_set_back_what_was_due_soon_is_due_late(any_bench: Bench) -> None:
+def test_when_the_wall_clock_is_set_back_messages_due_soon_are_due_later(any_bench: Bench) -> None:
     any_bench.publish(deliverAt=any_bench.hands.wall_ms + 60_000)
     any_bench.run()
     any_bench.hands.wall_ms -= YEAR_MS
@@ -157,7 +159,7 @@ def test_when_the_wall_clock_is_set_back_what_was_due_soon_is_due_late(any_bench
     assert consume(any_bench) == "body"
 
 
-def test_a_message_has_a_delay_or_a_time_of_the_wall_since_only_one_could_follow_the_clock(bench: Bench) -> None:
+def test_a_message_has_a_delay_or_a_wall_time_but_not_both(bench: Bench) -> None:
     wall = bench.hands.wall_ms + 5000
     sent = bench.send("publish", queue="q", message="x", delayMs=5000, deliverAt=wall)
     assert sent.code == "ERR_INVALID_REQUEST" and "delayMs or deliverAt" in str(sent.answer.error)
@@ -176,7 +178,7 @@ def test_a_step_is_followed_for_all_messages_however_many(bench: Bench, monkeypa
     assert counts(bench) == {"ready": 10, "delayed": 10}
 
 
-def test_a_message_for_a_time_of_the_wall_that_is_tried_again_keeps_its_backoff(any_bench: Bench) -> None:
+def test_a_retried_message_for_a_wall_time_keeps_its_backoff(any_bench: Bench) -> None:
     key = any_bench.publish(deliverAt=any_bench.hands.wall_ms + 1000)
     any_bench.hands.pass_ms(1000)
     delivery = any_bench.do("consume_next", queue="q")
@@ -191,7 +193,7 @@ def test_a_message_for_a_time_of_the_wall_that_is_tried_again_keeps_its_backoff(
 # --- retries ------------------------------------------------------------------------------------------------------
 
 
-def test_jitter_takes_a_part_off_a_delay_and_is_written_down(make_bench: MakeBench) -> None:
+def test_jitter_shortens_a_delay_and_is_recorded(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     bench.do("set_policy", queue="q", policy={"retry": {"jitter": 0.5, "backoff": "fixed", "initialDelaySec": 10}})
     dues = set()
@@ -252,7 +254,7 @@ def test_a_queue_that_is_paused_stays_with_its_pause(any_bench: Bench, operation
     assert not any_bench.do("status", queue="q")["exists"]
 
 
-def test_a_queue_of_which_somebody_asks_for_messages_is_used(bench: Bench) -> None:
+def test_a_consume_request_counts_as_use_of_a_queue(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"expireAfterIdleSec": 10})
     for _ in range(3):
         bench.hands.pass_ms(9_000)
@@ -270,7 +272,7 @@ def test_a_queue_of_which_somebody_asks_for_messages_is_used(bench: Bench) -> No
     assert waiting.data == {"message": None}
 
 
-def test_a_new_policy_is_a_use_of_a_queue(any_bench: Bench) -> None:
+def test_a_new_policy_counts_as_use_of_a_queue(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy={"expireAfterIdleSec": 10})
     any_bench.hands.pass_ms(9_000)
     any_bench.do("set_policy", queue="q", policy={"ttlSec": 5})

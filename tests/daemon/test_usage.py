@@ -11,7 +11,7 @@ def message(key: str, seq: int, size: int = 10, uid: str = "7") -> Entry:
     return Entry(key, "q", State.READY, 0, seq, 0, 0, size=size, publisher_uid=uid)
 
 
-def test_what_goes_before_it_was_counted_is_not_taken_off() -> None:
+def test_a_message_removed_before_it_was_counted_is_not_subtracted() -> None:
     usage = Usage(since=100)
     usage.count([message("a", 1), message("b", 2)], is_last=False)
     usage.removed(message("a", 1))
@@ -22,7 +22,7 @@ def test_what_goes_before_it_was_counted_is_not_taken_off() -> None:
     assert usage.of_account(7) == 10
 
 
-def test_what_comes_after_the_start_is_counted_once() -> None:
+def test_a_message_that_arrives_after_the_start_is_counted_once() -> None:
     usage = Usage(since=100)
     usage.published(message("b", 101))
     usage.count([message("a", 1), message("b", 101)], is_last=True)
@@ -31,7 +31,7 @@ def test_what_comes_after_the_start_is_counted_once() -> None:
     assert usage.of_account(7) == 10
 
 
-def test_a_group_that_is_taken_back_has_counted_nothing() -> None:
+def test_a_group_that_is_rolled_back_has_counted_nothing() -> None:
     usage = Usage(since=100)
     usage.published(message("b", 101))
     usage.begin()

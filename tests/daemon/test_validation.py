@@ -96,7 +96,7 @@ def test_a_pattern_matches_the_whole_value_whatever_is_in_it() -> None:
         assert problems({"x": value}, rule("pattern", value="a|ab"))
 
 
-def test_a_custom_rule_passes_and_what_is_no_object_has_no_fields() -> None:
+def test_a_custom_rule_passes_and_a_value_that_is_not_an_object_has_no_fields() -> None:
     assert problems({"x": 1}, rule("custom", validator="plausible")) == []
     assert problems([1], rule("required"), rule("type", expectedType="string")) == ["field 'x' is required"]
 
@@ -108,7 +108,7 @@ def test_a_dot_in_a_name_is_a_dot() -> None:
 
 
 @pytest.mark.parametrize("expression", ["(?=x)y", r"(a)\1", "(", "a)|(b", "[", "a{1000}{1000}"])
-def test_a_pattern_that_cannot_be_used_is_refused(expression: str) -> None:
+def test_an_invalid_pattern_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="not a regular expression that is supported"):
         Pattern(expression)
 
@@ -124,7 +124,7 @@ def test_no_pattern_takes_long() -> None:
 # --- JSON Schema --------------------------------------------------------------------------------------------------
 
 
-def test_every_fault_is_told_with_its_place() -> None:
+def test_every_fault_is_reported_with_its_place() -> None:
     found = JsonSchema(SCHEMA | {"required": ["id", "at"]}).problems({"id": "A", "n": -1})
     assert sorted(found) == [
         '"at" is a required property',
@@ -155,7 +155,7 @@ def test_the_text_of_many_faults_is_bounded_and_they_are_counted() -> None:
         ({"enum": ["x" * 70_000]}, "at most 65536 bytes"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_with_the_reason(
+def test_an_invalid_schema_is_refused_with_the_reason(
     schema: dict[str, Any], reason: str, bench: Bench, tmp_path: Path
 ) -> None:
     refused = bench.send("set_policy", queue="q", policy={"validation": {"schema": schema}})
@@ -175,7 +175,7 @@ def doubling(keyword: str, times: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_a_schema_whose_references_multiply_is_refused_before_it_is_made_ready(keyword: str) -> None:
+def test_a_schema_whose_references_multiply_is_refused_before_it_is_compiled(keyword: str) -> None:
     with pytest.raises(ValueError, match="use fewer references"):
         JsonSchema(doubling(keyword, 60))
     back = doubling(keyword, 60) | {"properties": {"more": {"$ref": "#"}}}
@@ -213,7 +213,7 @@ def nested(levels: int, leaf: Any) -> Any:
         ({"not": {"not": {"oneOf": [{"items": {"const": n}} for n in range(50)]}}}, [7] * 3000, [777] * 3000),
     ],
 )
-def test_where_a_body_has_very_many_faults_in_alternatives_it_is_only_said_that_it_does_not_fit(
+def test_if_a_body_has_very_many_faults_in_alternatives_the_error_says_only_that_it_does_not_match(
     schema: dict[str, Any], fits: Any, fails: Any
 ) -> None:
     """To tell them took minutes, and gigabytes."""
@@ -237,7 +237,7 @@ def test_where_a_body_has_very_many_faults_in_alternatives_it_is_only_said_that_
         ),
     ],
 )
-def test_faults_in_alternatives_are_told_where_they_are_few(schema: dict[str, Any], body: Any, where: str) -> None:
+def test_a_few_faults_in_alternatives_are_listed(schema: dict[str, Any], body: Any, where: str) -> None:
     (told,) = JsonSchema(schema).problems(body)
     assert where in told
 
@@ -253,12 +253,12 @@ def test_faults_in_alternatives_are_told_where_they_are_few(schema: dict[str, An
         ({"items": [{}, {}], "$id": "urn:x", "not": {"$ref": "urn:x#/items/1"}}, [1], 4),
     ],
 )
-def test_looks_are_counted_as_the_keywords_say(schema: dict[str, Any], body: Any, looks: int) -> None:
+def test_schema_checks_are_counted_as_the_keywords_require(schema: dict[str, Any], body: Any, looks: int) -> None:
     work = SchemaCost(schema)
     assert work.exceeds(body, looks - 1) and not work.exceeds(body, looks)
 
 
-def test_older_dialects_are_known_by_their_names() -> None:
+def test_older_dialects_are_recognised_by_their_names() -> None:
     draft_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}
     assert JsonSchema(draft_4).problems(1)
     assert JsonSchema({"minimum": 1}).problems(1) == []
@@ -294,7 +294,7 @@ def test_a_body_that_breaks_rules_is_refused_with_all_of_them(make_bench: MakeBe
 @pytest.mark.parametrize(
     "body", [{"message": "{"}, {"message": ""}, {"message": "AAEC", "encoding": "base64"}, {"message": "[" * 5000}]
 )
-def test_a_body_that_is_no_json_breaks_every_schema(body: dict[str, Any], bench: Bench) -> None:
+def test_a_body_that_is_not_json_breaks_every_schema(body: dict[str, Any], bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"validation": {"schema": {"type": "object"}}})
     sent = bench.send("publish", queue="q", **body)
     assert sent.code == "ERR_VALIDATION_FAILED"
@@ -308,7 +308,7 @@ def test_both_kinds_of_schema_count(make_bench: MakeBench, tmp_path: Path) -> No
     assert told == "field 'deviceId' is required; \"id\" is a required property"
 
 
-def test_what_fails_may_become_a_dead_letter(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_an_invalid_message_may_become_a_dead_letter(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = with_rules(make_bench, tmp_path, {"validation": {"onFailure": "dead-letter"}})
     sent = bench.send("publish", queue="q", message="{}")
     assert (sent.data["state"], sent.data["reasonCode"]) == ("dead", "VALIDATION_ERROR")
@@ -321,7 +321,7 @@ def test_what_fails_may_become_a_dead_letter(make_bench: MakeBench, tmp_path: Pa
     assert again.data == sent.data
 
 
-def test_a_schema_that_is_set_anew_counts_at_once(bench: Bench) -> None:
+def test_a_changed_schema_applies_at_once(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"validation": {"schema": {"type": "string"}}})
     assert bench.send("publish", queue="q", message=1).code == "ERR_VALIDATION_FAILED"
     bench.do("set_policy", queue="q", policy={"validation": {"schema": {"type": "integer"}}})
@@ -342,7 +342,7 @@ def test_the_answer_is_bounded_whatever_the_rules_say(make_bench: MakeBench, tmp
     assert told.endswith("; and 81 more")
 
 
-def test_a_pattern_that_cannot_be_used_stops_the_start_with_its_place(tmp_path: Path) -> None:
+def test_an_invalid_pattern_stops_the_start_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     one = {"field": "x", "type": "pattern", "value": "(?<=a)b"}
     file.write_text(json.dumps({"queues": [{"name": "q", "messageSchema": {"rules": [one]}}]}))

@@ -36,7 +36,7 @@ def test_each_fault_is_reported_and_verify_changes_nothing(
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_sound_root_has_no_fault_at_any_moment_of_its_life(
+def test_an_intact_root_has_no_fault_at_any_moment_of_its_life(
     make_bench: Callable[..., Bench], tmp_path: Path, store: str, seed: int
 ) -> None:
     bench, random = make_bench(store, segment_bytes=3000).open(), Random(seed)
@@ -80,7 +80,7 @@ def test_events_that_the_store_has_not_folded_are_a_note(
     assert report.applied < report.as_of_event
 
 
-def test_what_only_the_store_tells_of_is_counted(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+def test_messages_that_only_the_store_has_are_counted(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench(segment_bytes=1500).open()
     populate(bench)
     bench.open()
@@ -91,7 +91,7 @@ def test_what_only_the_store_tells_of_is_counted(make_bench: Callable[..., Bench
     assert report.only_in_store > 5 and not report.findings
 
 
-def test_a_message_that_the_journal_cannot_put_back_is_told_as_lost(
+def test_a_message_that_the_journal_cannot_restore_is_reported_as_lost(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench = make_bench(segment_bytes=1500).open()
@@ -128,7 +128,7 @@ def test_a_dead_letter_that_was_moved_by_hand_is_a_note(
     assert str(bench.store.get(keys.dead).state) == "ready"  # type: ignore[union-attr]
 
 
-def test_a_root_that_is_not_there_cannot_be_verified(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+def test_a_missing_root_cannot_be_verified(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench()
     with pytest.raises(NotVerified, match="does not exist"):
         Verification(bench.config, tmp_path).run()
@@ -136,7 +136,7 @@ def test_a_root_that_is_not_there_cannot_be_verified(make_bench: Callable[..., B
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_root_that_was_never_used_is_sound(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
+def test_an_unused_root_is_intact(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
     bench = make_bench(store)
     assert CliRunner().invoke(main, ["init", "--root", str(bench.path)]).exit_code == 0
     done = command(bench, "verify")
@@ -154,7 +154,7 @@ def test_a_database_of_the_cpp_system_is_a_note(make_bench: Callable[..., Bench]
     assert [finding.kind for finding in report.findings] == [Kind.STORE_OF_CPP] and not report.faults
 
 
-def test_an_index_that_does_not_fit_its_table_is_told_by_a_deep_look(
+def test_an_index_that_does_not_match_its_table_is_reported_by_a_deep_check(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench = make_bench().open()
@@ -165,7 +165,7 @@ def test_an_index_that_does_not_fit_its_table_is_told_by_a_deep_look(
     assert verified(bench, tmp_path, deep=True).counts[Kind.STORE_DAMAGED]
 
 
-def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+def test_the_store_of_another_root_is_reported_as_such(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench().open()
     populate(bench)
     database = bench.config.settings.sqlite_db_path
@@ -192,7 +192,7 @@ def test_findings_beyond_a_thousand_of_a_kind_are_counted_only(
 # --- the command ------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_that_a_root_is_sound(make_bench: Callable[..., Bench]) -> None:
+def test_the_command_says_that_a_root_is_intact(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
     populate(bench)
     done = command(bench, "verify")
@@ -216,7 +216,7 @@ def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Ca
 
 
 @pytest.mark.parametrize("words", [["verify"], ["repair"], ["repair", "--apply"]], ids=" ".join)
-def test_a_directory_in_which_there_is_no_root_is_not_called_sound(tmp_path: Path, words: list[str]) -> None:
+def test_a_directory_without_a_root_is_not_called_intact(tmp_path: Path, words: list[str]) -> None:
     done = CliRunner().invoke(main, [*words, "--root", str(tmp_path)])
     assert done.exit_code == 1 and "is not a root: " in done.stderr
     assert not list(tmp_path.iterdir()), "looking changes nothing"
@@ -233,9 +233,7 @@ def test_a_journal_under_a_link_is_refused_with_what_to_do(make_bench: Callable[
     assert done.exit_code == 1 and f"is a symbolic link: set {elsewhere} in the configuration" in done.stderr
 
 
-def test_the_bodies_that_are_not_mounted_are_told_by_their_own_place(
-    make_bench: Callable[..., Bench], tmp_path: Path
-) -> None:
+def test_unmounted_bodies_are_reported_with_their_own_path(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench("hybrid").open()
     populate(bench)
     bodies = bench.config.settings.hybrid_payload_root
@@ -253,7 +251,7 @@ def without_database(bench: Bench, workspace: Path) -> list[Finding]:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_what_a_store_that_is_gone_had_alone_is_told_before_it_is_folded_anew(
+def test_messages_that_only_a_missing_store_had_are_reported_before_it_is_rebuilt(
     make_bench: Callable[..., Bench], tmp_path: Path, store: str
 ) -> None:
     bench = make_bench(store, segment_bytes=1500).open()
@@ -267,12 +265,12 @@ def test_what_a_store_that_is_gone_had_alone_is_told_before_it_is_folded_anew(
     assert report.counts[Kind.BODY_LOST] == (store == "hybrid")
 
 
-def test_the_command_cannot_verify_what_is_no_root(tmp_path: Path) -> None:
+def test_the_command_cannot_verify_something_that_is_not_a_root(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["verify", "--root", str(tmp_path / "nothing")])
     assert done.exit_code == 1 and "does not exist" in done.stderr
 
 
-def test_every_kind_has_a_rule_and_stands_in_the_documents(request: pytest.FixtureRequest) -> None:
+def test_every_kind_has_a_rule_and_is_documented(request: pytest.FixtureRequest) -> None:
     assert RULES.keys() == set(Kind)
     document = (request.config.rootpath / "docs" / "storage.md").read_text("utf-8")
     assert table() in document

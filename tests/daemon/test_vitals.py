@@ -91,7 +91,7 @@ def lines(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
-def test_the_traffic_log_keeps_so_many_files_of_about_such_a_size(tmp_path: Path) -> None:
+def test_the_traffic_log_has_a_bounded_number_of_files_of_bounded_size(tmp_path: Path) -> None:
     log = TrafficLog(tmp_path / "traffic", Files(), file_bytes=200, keep_files=3, sample_every=1)
     for number in range(100):
         log.add({"number": number, "text": "x" * 50}, failed=False)
@@ -115,7 +115,7 @@ def test_sampling_never_leaves_out_an_error(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "traffic")) == 10 + 4
 
 
-def test_a_disk_that_takes_no_line_loses_lines_and_no_more(tmp_path: Path) -> None:
+def test_a_disk_that_accepts_no_line_loses_only_lines(tmp_path: Path) -> None:
     files = Files()
     log = TrafficLog(tmp_path / "traffic", files, 10**6, 3, 1)
 
@@ -134,7 +134,7 @@ def test_a_disk_that_takes_no_line_loses_lines_and_no_more(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("torn", [1, 10])
-def test_a_line_that_was_written_in_part_spoils_no_other_line(tmp_path: Path, torn: int) -> None:
+def test_a_partly_written_line_spoils_no_other_line(tmp_path: Path, torn: int) -> None:
     files = Files()
     log = TrafficLog(tmp_path / "traffic", files, 10**6, 3, 1)
     log.add({"first": 1}, failed=False)

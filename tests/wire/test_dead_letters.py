@@ -223,7 +223,7 @@ def test_what_comes_back_to_a_full_queue_is_in_one_place(daemon: Daemon) -> None
     assert (daemon.counts("q"), daemon.counts("full")) == ({}, {"ready": 2})
 
 
-def test_dead_letters_cannot_go_round_in_a_circle(daemon: Daemon) -> None:
+def test_dead_letters_cannot_be_routed_in_a_circle(daemon: Daemon) -> None:
     daemon.ask("set_policy", queue="a", policy={"dlq": {"queue": "b"}, "retry": {"limit": 1}})
     (key,) = bury(daemon, "a", 1)
     assert daemon.refusal("publish", queue="b", message="x") == "ERR_INVALID_REQUEST"
@@ -262,7 +262,7 @@ with Client(sys.argv[1], client_id="late") as client:
 
 
 @pytest.mark.parametrize("name", ["q", "q.dlq"], ids=["a message", "a dead letter"])
-def test_who_was_stopped_past_the_lease_changes_nothing_by_an_ack(daemon: Daemon, name: str) -> None:
+def test_an_ack_by_a_consumer_stopped_past_its_lease_changes_nothing(daemon: Daemon, name: str) -> None:
     if name == "q":
         daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.001}})
         key = daemon.publish("q")

@@ -14,7 +14,7 @@ from tests.conformance.bench import Bench
 @pytest.mark.parametrize(
     ("size", "in_order", "most"), [(100, True, 4_000_000), (100, False, 16_000_000), (8000, False, 28_000_000)]
 )
-def test_a_batch_that_settles_asks_for_what_the_log_may_grow_by(
+def test_a_batch_that_settles_requests_the_space_that_the_log_may_grow_by(
     make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, size: int, in_order: bool, most: int
 ) -> None:
     bench = make_bench("sqlite").open()

@@ -10,7 +10,7 @@ from tests.daemon.dead_letters import DAY_MS, bench, bury, chores, dead, fail, p
 __all__ = ["bench"]
 
 
-def test_letters_are_kept_for_as_many_days_as_the_policy_says(bench: Bench) -> None:
+def test_dead_letters_are_retained_for_the_days_of_the_policy(bench: Bench) -> None:
     policy(bench, dlq={"retentionDays": 2})
     old, apart = bury(bench), bury(bench)
     bench.do("quarantine_dlq", messageKey=apart)
@@ -26,7 +26,7 @@ def test_letters_are_kept_for_as_many_days_as_the_policy_says(bench: Bench) -> N
     assert "older" in dropped[0]["failure"]["reasonMessage"]
 
 
-def test_letters_that_are_set_apart_do_not_keep_those_behind_them(bench: Bench) -> None:
+def test_quarantined_dead_letters_do_not_retain_those_after_them(bench: Bench) -> None:
     policy(bench, dlq={"retentionDays": 2})
     apart = [bury(bench) for _ in range(101)]
     for key in apart:
@@ -46,7 +46,7 @@ def bury_many(bench: Bench, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("bench", ["sqlite", "filesystem"], indirect=True)
-def test_letters_behind_very_many_that_are_set_apart_are_reached(bench: Bench) -> None:
+def test_dead_letters_after_very_many_quarantined_ones_are_reached(bench: Bench) -> None:
     policy(bench, dlq={"retentionDays": 2})
     apart = [key for _ in range(3) for key in bury_many(bench, 800)]
     bench.run(*(bench.make("quarantine_dlq", messageKey=key) for key in apart))
@@ -64,14 +64,14 @@ def test_letters_behind_very_many_that_are_set_apart_are_reached(bench: Bench) -
     assert bench.do("count_dlq", queue="q")["count"] == 2399
 
 
-def test_a_policy_that_is_made_stricter_lets_the_oldest_go(bench: Bench) -> None:
+def test_a_stricter_policy_removes_the_oldest(bench: Bench) -> None:
     keys = bury_many(bench, 250)
     policy(bench, dlq={"maxMessages": 10})
     chores(bench, 4)
     assert dead(bench) == keys[-10:]
 
 
-def test_the_newest_letter_is_kept_however_many_are_set_apart(bench: Bench) -> None:
+def test_the_newest_dead_letter_is_retained_however_many_are_quarantined(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2, "retentionDays": 2})
     apart = [bury(bench) for _ in range(2)]
     for key in apart:
@@ -85,7 +85,7 @@ def test_the_newest_letter_is_kept_however_many_are_set_apart(bench: Bench) -> N
     assert dead(bench) == apart
 
 
-def test_the_oldest_letters_give_way_to_one_too_many(bench: Bench) -> None:
+def test_the_oldest_dead_letters_are_evicted_by_one_too_many(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2})
     keys = [bury(bench) for _ in range(4)]
     assert dead(bench) == keys[2:]
@@ -95,7 +95,7 @@ def test_the_oldest_letters_give_way_to_one_too_many(bench: Bench) -> None:
     assert dead(bench) == [*keys[2:], last]
 
 
-def test_the_number_is_exact_for_letters_that_die_in_one_request(bench: Bench) -> None:
+def test_the_number_is_exact_for_messages_that_die_in_one_request(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2}, retry={"limit": 1})
     before = bury(bench)
     keys = [bench.publish() for _ in range(5)]
@@ -117,7 +117,7 @@ def test_the_number_is_exact_for_leases_that_end_together(bench: Bench) -> None:
     assert len(dead(bench)) == 3
 
 
-def test_a_message_that_fails_alike_again_and_again_is_poison(bench: Bench) -> None:
+def test_a_message_that_fails_repeatedly_with_the_same_error_is_poison(bench: Bench) -> None:
     policy(bench, retry={"sameReasonLimit": 3, "limit": 9, "backoff": "fixed", "initialDelaySec": 1})
     key = bench.publish()
     for reason, state in (("a", "delayed"), ("b", "delayed"), ("b", "delayed"), ("b", "dead")):
@@ -127,7 +127,7 @@ def test_a_message_that_fails_alike_again_and_again_is_poison(bench: Bench) -> N
     assert letter["reasonCode"] == "POISON" and letter["quarantined"]
 
 
-def test_where_no_letters_are_kept_they_are_dropped_and_counted(bench: Bench) -> None:
+def test_without_a_dead_letter_queue_dead_messages_are_dropped_and_counted(bench: Bench) -> None:
     policy(bench, dlq={"enabled": False})
     fail(bench, bench.publish(), requeue=False)
     assert dead(bench) == []

@@ -67,7 +67,7 @@ def opens_as_told(bench: Bench, make_bench: MakeBench) -> None:
 # --- strange files ----------------------------------------------------------------------------------------------
 
 
-def test_a_strange_file_in_each_directory_is_left_alone_and_named(
+def test_a_foreign_file_in_each_directory_is_left_alone_and_named(
     stopped: Bench, make_bench: MakeBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = root_of(stopped)
@@ -94,7 +94,7 @@ def test_a_strange_file_in_each_directory_is_left_alone_and_named(
         "p7fffffff-000000000000001-x~v1~j1.json",
     ],
 )
-def test_a_name_that_only_resembles_a_messages_is_a_strange_one(
+def test_a_name_that_only_resembles_a_messages_is_a_foreign_file(
     name: str, stopped: Bench, make_bench: MakeBench
 ) -> None:
     path = root_of(stopped) / "q" / "inbox" / name
@@ -105,7 +105,7 @@ def test_a_name_that_only_resembles_a_messages_is_a_strange_one(
 
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("what", ["a file", "a link"])
-def test_what_lies_where_a_folder_belongs_makes_room(folder: str, what: str, stopped: Bench) -> None:
+def test_a_file_in_the_place_of_a_folder_is_moved_aside(folder: str, what: str, stopped: Bench) -> None:
     path = root_of(stopped) / "q" / folder
     if path.exists():
         path.rename(root_of(stopped) / "aside")
@@ -120,7 +120,7 @@ def test_what_lies_where_a_folder_belongs_makes_room(folder: str, what: str, sto
     assert any(name.startswith(folder) for name in os.listdir(stopped.path / "quarantine"))
 
 
-def test_what_has_the_name_of_a_shard_is_gone_round(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_the_name_of_a_shard_is_avoided(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fs_tree, "FOLDER_LIMIT", 3)
     bench = make_bench("filesystem").open()
     bench.publish("q", "0")
@@ -135,7 +135,7 @@ def test_what_has_the_name_of_a_shard_is_gone_round(make_bench: MakeBench, monke
     assert (inbox / "00001").read_text() == "mine"
 
 
-def test_a_meta_directory_that_is_none_makes_room(stopped: Bench, make_bench: MakeBench) -> None:
+def test_a_file_in_the_place_of_meta_is_moved_aside(stopped: Bench, make_bench: MakeBench) -> None:
     meta = root_of(stopped) / "meta"
     shutil.rmtree(meta)
     meta.write_text("no directory")
@@ -145,7 +145,7 @@ def test_a_meta_directory_that_is_none_makes_room(stopped: Bench, make_bench: Ma
 
 
 @pytest.mark.parametrize("damage", ["a directory", "NULs", "empty", "another", "both"])
-def test_checkpoints_that_are_none_are_set_aside(damage: str, stopped: Bench, make_bench: MakeBench) -> None:
+def test_invalid_checkpoints_are_set_aside(damage: str, stopped: Bench, make_bench: MakeBench) -> None:
     stopped.open()
     stop(stopped)
     found = sorted((root_of(stopped) / "meta").iterdir())
@@ -185,7 +185,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_message_holds_up_no_other_and_can_be_got_rid_of(damage: str, make_bench: MakeBench) -> None:
+def test_a_damaged_message_blocks_no_other_and_can_be_removed(damage: str, make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     lost = bench.publish("q", "body 0")
     for number in range(1, 4):
@@ -201,7 +201,7 @@ def test_a_damaged_message_holds_up_no_other_and_can_be_got_rid_of(damage: str, 
     assert [one["messageKey"] for one in bench.do("list_dlq", queue="q")["messages"]] == [lost]
 
 
-def test_a_damaged_file_is_kept_before_it_is_written_anew_from_the_journal(
+def test_a_damaged_file_is_quarantined_before_it_is_rewritten_from_the_journal(
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench("filesystem").open()
@@ -215,7 +215,7 @@ def test_a_damaged_file_is_kept_before_it_is_written_anew_from_the_journal(
     assert damaged in bench.quarantined().values()
 
 
-def test_what_a_power_cut_left_of_a_file_is_not_kept(make_bench: MakeBench) -> None:
+def test_remnants_of_a_file_after_a_power_cut_are_not_quarantined(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish("q", "whole")
     bench.close()
@@ -255,7 +255,7 @@ def test_a_file_that_must_not_be_read_is_a_lost_body_and_a_directory_that_must_n
     assert bench.do("list_dlq", queue="q")["messages"][0]["messageKey"] == keys[0]
 
 
-def test_a_target_without_room_in_the_name_counts_when_its_line_is_damaged(make_bench: MakeBench) -> None:
+def test_a_target_too_long_for_the_name_counts_even_if_its_line_is_damaged(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     target = "t" * 250
     bench.publish("q", "for one only", targetConsumerId=target)
@@ -281,7 +281,7 @@ def test_a_renamed_directory_of_a_queue_gets_its_name_back(clean: bool, stopped:
     assert not (root_of(stopped) / "renamed").exists()
 
 
-def test_a_copy_of_a_queues_directory_is_no_queue(stopped: Bench, make_bench: MakeBench) -> None:
+def test_a_copy_of_a_queues_directory_is_not_a_queue(stopped: Bench, make_bench: MakeBench) -> None:
     root = root_of(stopped)
     shutil.copytree(root / "q", root / "q.bak")
     before = files_of(root / "q.bak")
@@ -349,7 +349,7 @@ def test_many_dead_letters_moved_among_shards_are_all_reprocessed(
     assert bench.do("status", queue="q")["metrics"]["ready"] == 15
 
 
-def test_files_moved_under_a_working_daemon_are_found_by_the_next_start(make_bench: MakeBench) -> None:
+def test_files_moved_under_a_running_daemon_are_put_back_at_the_next_start(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key = bury(bench)
     (path,) = (root_of(bench) / "q" / "dlq").iterdir()
@@ -364,7 +364,7 @@ def test_files_moved_under_a_working_daemon_are_found_by_the_next_start(make_ben
 # --- to be looked at --------------------------------------------------------------------------------------------
 
 
-def test_findings_are_told_without_a_change(stopped: Bench, tmp_path: Path) -> None:
+def test_findings_are_reported_without_a_change(stopped: Bench, tmp_path: Path) -> None:
     root = root_of(stopped)
     (ready,) = (root / "q" / "inbox").iterdir()
     (dead,) = (root / "q" / "dlq").iterdir()

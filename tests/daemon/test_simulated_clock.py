@@ -89,7 +89,7 @@ def test_time_stands_still_until_the_driver_lets_it_pass(reins: Reins) -> None:
     assert reins.told() == [{"bootMs": 20_000, "wallMs": 1_000_000, "engineMs": 0}]
 
 
-def test_it_stops_at_each_end_of_a_wait_and_tells_the_driver_at_the_end_of_all(reins: Reins) -> None:
+def test_it_stops_at_each_end_of_a_wait_and_reports_to_the_driver_at_the_end(reins: Reins) -> None:
     reins.start({"advanceMs": 150_000})
     assert reins.moments(MINUTE_S) == [60_000, 120_000, 150_000]
     assert reins.told() == [{"bootMs": 170_000, "wallMs": 1_150_000, "engineMs": 150_000}]
@@ -128,7 +128,7 @@ def test_a_step_of_the_wall_clock_moves_no_other(reins: Reins) -> None:
     assert reins.clock.wall_ms() == 1000
 
 
-def test_timers_go_by_it_and_what_is_of_the_machine_does_not(reins: Reins) -> None:
+def test_timers_follow_it_and_the_machines_own_times_do_not(reins: Reins) -> None:
     reins.start({"advanceMs": 5000}, tickMs=60_000)
     before = reins.clock.elapsed_s()
     reins.moments(MINUTE_S)
@@ -149,7 +149,7 @@ def test_timers_go_by_it_and_what_is_of_the_machine_does_not(reins: Reins) -> No
         '{"wallMs": "0"}',
     ],
 )
-def test_what_is_no_order_ends_the_daemon(reins: Reins, order: str) -> None:
+def test_an_invalid_order_ends_the_daemon(reins: Reins, order: str) -> None:
     reins.say(HELLO)
     reins.driver()
     reins.mine.sendall(order.encode() + b"\n")
@@ -158,19 +158,19 @@ def test_what_is_no_order_ends_the_daemon(reins: Reins, order: str) -> None:
 
 
 @pytest.mark.parametrize("hello", [{"bootId": "real"}, {"bootId": 7}, {"tickMs": 0}, {"bootMs": None}])
-def test_a_driver_that_does_not_say_what_time_it_is_is_refused(reins: Reins, hello: dict[str, Any]) -> None:
+def test_a_driver_that_does_not_give_the_time_is_refused(reins: Reins, hello: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="--test-clock"):
         reins.start(**hello)
 
 
-def test_a_descriptor_that_is_no_socket_is_refused(reins: Reins) -> None:
+def test_a_descriptor_that_is_not_a_socket_is_refused(reins: Reins) -> None:
     fd = os.open(os.devnull, os.O_RDWR)
     with pytest.raises(ConfigurationError, match="is not a socket"):
         Driver(fd)
     os.close(fd)
 
 
-def test_over_a_reboot_it_goes_on_as_any_clock_does(reins: Reins) -> None:
+def test_over_a_reboot_it_continues_like_any_clock(reins: Reins) -> None:
     reins.start(bootId="test-2", bootMs=15_000, wallMs=9000)
     reins.clock.resume(Mark("test-1", 80_000, 3000, 4000), Now(5000, 6000))
     assert reins.clock.now() == (8000, 9000)
@@ -190,7 +190,7 @@ def open_driven(bench: Bench, reins: Reins) -> Iterator[Callable[[Driver], OpenR
         root.close()
 
 
-def test_a_root_that_has_lived_in_real_time_is_left_alone(
+def test_a_root_used_in_real_time_is_refused_and_left_alone(
     bench: Bench, reins: Reins, open_driven: Callable[[Driver], OpenRoot]
 ) -> None:
     bench.publish()
@@ -202,7 +202,7 @@ def test_a_root_that_has_lived_in_real_time_is_left_alone(
     assert bench.open().do("status", queue="q")["metrics"]["ready"] == 1
 
 
-def test_health_says_it_loudly(bench: Bench, reins: Reins, open_driven: Callable[[Driver], OpenRoot]) -> None:
+def test_health_warns_of_it(bench: Bench, reins: Reins, open_driven: Callable[[Driver], OpenRoot]) -> None:
     assert "testClock" not in bench.do("health")
     bench.close()
     bench.lose_store()

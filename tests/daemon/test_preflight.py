@@ -47,7 +47,7 @@ def files_of(root: Path) -> list[str]:
         ("filesystem", "data/fs/meta/checkpoint", (0o600,)),
     ],
 )
-def test_what_belongs_to_another_user_is_told_with_what_mends_it(
+def test_files_of_another_user_are_reported_with_the_remedy(
     place: Path, backend: str, name: str, modes: tuple[int, ...]
 ) -> None:
     root = Path(tempfile.mkdtemp(dir=place))
@@ -74,7 +74,7 @@ def test_what_belongs_to_another_user_is_told_with_what_mends_it(
         assert session.call("status", {"queue": "q"})["metrics"]["ready"] == 1
 
 
-def test_a_mailbox_of_another_user_is_told_too(place: Path) -> None:
+def test_a_mailbox_of_another_user_is_reported_too(place: Path) -> None:
     settings = load(Path(tempfile.mkdtemp(dir=place)), None, {}, {}).settings
     assert mailbox_problem(settings) == ""
     (settings.ipc_root / "dead").mkdir(parents=True)
