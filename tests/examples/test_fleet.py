@@ -90,7 +90,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 
 @pytest.mark.parametrize("fault", ["", *(one[0] for one in SETS if one and one[0] not in ("lost-segment",))])
-def test_the_counts_are_what_the_journal_tells(lived: Lived, fault: str) -> None:
+def test_the_counts_agree_with_the_journal(lived: Lived, fault: str) -> None:
     life = lived(fault)
     told = Counter((one["queue"], one["type"]) for one in life.events if "queue" in one)
     for queue, counts in life.truth["queues"].items():
@@ -111,7 +111,7 @@ def test_every_message_is_accounted_for(lived: Lived, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["", *(one[0] for one in SETS if one)])
-def test_every_snapshot_is_whole_and_one_goes_on_behind_the_other(lived: Lived, fault: str) -> None:
+def test_every_snapshot_is_complete_and_continues_the_one_before(lived: Lived, fault: str) -> None:
     life = lived(fault)
     folder = life.directory.parent / "snapshots" / life.truth["device"]
     headers = []
@@ -125,7 +125,7 @@ def test_every_snapshot_is_whole_and_one_goes_on_behind_the_other(lived: Lived, 
         assert all(header["continuous"] for header in headers[1:])
 
 
-def test_a_healthy_device_has_nothing_to_be_found(lived: Lived) -> None:
+def test_a_healthy_device_has_no_findings(lived: Lived) -> None:
     life = lived("")
     assert life.truth["boots"] == 1 and life.truth["onAtTheEnd"]
     assert life.of("died", "retried", "gap") == []
@@ -165,7 +165,7 @@ def test_poison_dies_after_all_its_attempts_and_nothing_else_dies(lived: Lived) 
     assert {attempts[key] for key in facts["messages"]} == {facts["attempts"]}
 
 
-def test_what_a_hung_consumer_holds_is_leased_to_the_end(lived: Lived) -> None:
+def test_messages_of_a_hung_consumer_stay_leased_to_the_end(lived: Lived) -> None:
     life, facts = lived("hung-consumer"), lived("hung-consumer").facts("hung-consumer")
     extended = Counter(one["key"] for one in life.of("lease_extended"))
     assert facts["leased"] and all(extended[key] > 100 for key in facts["leased"])
@@ -190,7 +190,7 @@ def test_in_a_retry_storm_few_messages_fail_often(lived: Lived) -> None:
     assert facts["failures"] == retried.total() > 20 * len(retried)
 
 
-def test_after_a_power_cut_what_was_in_work_comes_again_in_another_boot(lived: Lived) -> None:
+def test_after_a_power_cut_leased_messages_are_delivered_again_in_another_boot(lived: Lived) -> None:
     life, facts = lived("power-cuts"), lived("power-cuts").facts("power-cuts")
     again = {one["key"] for one in life.of("leased") if one["attempt"] > 1}
     assert facts["redelivered"] and set(facts["redelivered"]) <= again
@@ -206,7 +206,7 @@ def test_duplicates_without_a_key_are_two_messages_of_one_body(lived: Lived) -> 
     assert all(bodies[first] == bodies[second] for first, second in facts["pairs"])
 
 
-def test_a_device_without_a_clock_lives_in_1970_until_it_is_told(lived: Lived) -> None:
+def test_a_device_without_a_clock_lives_in_1970_until_it_is_set(lived: Lived) -> None:
     life, facts = lived("no-clock"), lived("no-clock").facts("no-clock")
     early = [one for one in life.events if one["wallMs"] < 365 * DAY_MS]
     assert early[0]["wallMs"] == facts["wallMs"]
@@ -227,7 +227,7 @@ def test_duplicates_with_a_key_are_refused(lived: Lived) -> None:
     assert life.truth["queues"][COMMANDS]["duplicatesRefused"] == len(facts["messages"]) >= 4
 
 
-def test_a_slow_consumer_needs_longer_than_it_did(lived: Lived) -> None:
+def test_a_slow_consumer_needs_longer_than_before(lived: Lived) -> None:
     took = lived("slow-consumer").truth["queues"][COMMANDS]["leaseToAckMs"]
     assert median(took[-10:]) > 4 * median(took[:10])
 
@@ -241,7 +241,7 @@ def test_a_lost_segment_is_missing_everywhere_and_the_device_says_so(lived: Live
     assert [facts["firstEvent"], facts["lastEvent"]] in last["holes"]
 
 
-def test_a_copy_that_is_put_back_gives_event_numbers_out_again(lived: Lived) -> None:
+def test_a_restored_copy_reuses_event_numbers(lived: Lived) -> None:
     life, facts = lived("put-back"), lived("put-back").facts("put-back")
     told: dict[tuple[Any, ...], set[Any]] = {}
     for one in life.lines:
@@ -251,7 +251,7 @@ def test_a_copy_that_is_put_back_gives_event_numbers_out_again(lived: Lived) -> 
     assert facts["forgotten"][TELEMETRY]["published"] > 0
 
 
-def test_of_a_silent_device_nothing_is_heard_any_more(lived: Lived) -> None:
+def test_a_silent_device_sends_nothing_any_more(lived: Lived) -> None:
     life, facts = lived("silent"), lived("silent").facts("silent")
     assert not life.truth["onAtTheEnd"]
     assert max(one["wallMs"] for one in life.lines if one["kind"] == "header") <= facts["lastWallMs"]
@@ -261,7 +261,7 @@ def test_of_a_silent_device_nothing_is_heard_any_more(lived: Lived) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_twelve_devices_have_room_for_every_fault_and_a_quarter_stays_healthy(seed: int) -> None:
+def test_twelve_devices_are_enough_for_every_fault_and_a_quarter_stays_healthy(seed: int) -> None:
     dealt = Plan(12, hours=48, every_hours=6, seed=seed).deal()
     assert sorted(name for names in dealt.values() for name in names) == sorted(FAULTS)
     assert sum(not names for names in dealt.values()) >= 3
@@ -269,7 +269,7 @@ def test_twelve_devices_have_room_for_every_fault_and_a_quarter_stays_healthy(se
     assert dealt == Plan(12, hours=48, every_hours=6, seed=seed).deal()
 
 
-def test_what_hides_each_other_is_not_on_one_device() -> None:
+def test_faults_that_hide_each_other_are_not_on_one_device() -> None:
     assert go_together(["poison", "clock-steps", "slow-consumer"])
     assert not go_together(["slow-consumer", "retry-storm"])
     assert not go_together(["silent", "poison"])
@@ -280,7 +280,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, cwd=EXAMPLES, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def test_the_command_makes_a_fleet_and_tells_of_each_device(tmp_path: Path) -> None:
+def test_the_command_makes_a_fleet_and_lists_each_device(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = run("--devices", "2", "--days", "0.05", "--every", "1", "--faults", "duplicates", "--out", str(out))
     assert done.returncode == 0, done.stderr
@@ -293,7 +293,7 @@ def test_the_command_makes_a_fleet_and_tells_of_each_device(tmp_path: Path) -> N
         assert len(list((out / "snapshots" / name).glob("*.jsonl.gz"))) == len(truth["snapshots"]) == 2
 
 
-def test_the_command_touches_nothing_that_is_there_and_knows_its_faults(tmp_path: Path) -> None:
+def test_the_command_touches_no_existing_file_and_lists_its_faults(tmp_path: Path) -> None:
     assert "it is there already" in run("--out", str(tmp_path)).stderr
     refused = run("--out", str(tmp_path / "out"), "--faults", "gremlins")
     assert refused.returncode == 2 and "there is no fault 'gremlins'" in refused.stderr

@@ -46,7 +46,7 @@ def events(machine: Machine, *types: str) -> list[Event]:
     return [one for one in found if one["type"] in types]
 
 
-def test_a_lease_ends_when_so_much_driven_time_has_passed_and_no_sooner(machine: Machine, client: Client) -> None:
+def test_a_lease_ends_when_its_simulated_time_has_passed_and_no_sooner(machine: Machine, client: Client) -> None:
     client.publish("q", "x")
     assert client.consume_next("q", visibility_timeout_sec=30)
     machine.advance(29_999)
@@ -55,7 +55,7 @@ def test_a_lease_ends_when_so_much_driven_time_has_passed_and_no_sooner(machine:
     assert client.status("q")["metrics"]["inflight"] == 0
 
 
-def test_what_falls_due_within_a_long_time_happens_at_its_own_moment(machine: Machine, client: Client) -> None:
+def test_events_due_within_a_long_step_happen_at_their_own_time(machine: Machine, client: Client) -> None:
     client.publish("q", "x")
     assert client.consume_next("q", visibility_timeout_sec=7)
     machine.advance(24 * 3600 * 1000)
@@ -79,7 +79,7 @@ def test_a_long_poll_is_served_at_the_moment_at_which_a_message_becomes_due(mach
     assert [one["engineMs"] for one in events(machine, "leased")] == [20_000]
 
 
-def test_clients_need_not_know_what_year_it_is_on_the_device(machine: Machine, client: Client) -> None:
+def test_clients_work_whatever_year_it_is_on_the_device(machine: Machine, client: Client) -> None:
     machine.set_wall(0)
     assert client.publish("q", "x", timeout=PATIENCE_S)["messageKey"]
     machine.set_wall(4_000_000_000_000)
@@ -88,7 +88,7 @@ def test_clients_need_not_know_what_year_it_is_on_the_device(machine: Machine, c
     assert client.health()["timestamp"] == 4_000_000_000_000
 
 
-def test_over_a_power_cut_engine_time_goes_on_by_the_wall_clock(machine: Machine, client: Client) -> None:
+def test_over_a_power_cut_engine_time_continues_by_the_wall_clock(machine: Machine, client: Client) -> None:
     client.publish("q", "x")
     assert client.consume_next("q", visibility_timeout_sec=100)
     machine.cut()
@@ -109,7 +109,7 @@ def test_a_restart_within_a_boot_is_exact(machine: Machine, client: Client) -> N
     assert client.health()["engineNowMs"] == 7000
 
 
-def test_health_the_log_and_the_journal_tell_of_it(machine: Machine, client: Client) -> None:
+def test_health_the_log_and_the_journal_show_the_simulated_clock(machine: Machine, client: Client) -> None:
     assert client.health()["testClock"] is True
     warnings = [one["message"] for one in records(machine.log.read_text()) if one["level"] == "warning"]
     assert [one for one in warnings if one.startswith("a test clock: ")]
@@ -131,14 +131,14 @@ def test_a_root_of_real_time_is_refused(tmp_path: Path) -> None:
     machine.cut()
 
 
-def test_when_its_driver_is_gone_the_daemon_stops_in_order(machine: Machine, client: Client) -> None:
+def test_the_daemon_stops_in_order_when_its_driver_is_gone(machine: Machine, client: Client) -> None:
     client.publish("q", "x")
     machine.hang_up()
     assert machine.process.wait(PATIENCE_S) == 0
     assert events(machine, "clock_marked")[-1]["clean"] is True
 
 
-def test_what_is_no_driver_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_an_invalid_driver_is_refused_in_one_line(tmp_path: Path) -> None:
     mine, theirs = socket.socketpair()
     command = [sys.executable, "-m", "postroom_daemon", "run", "--root", str(tmp_path / "root"), "--test-clock"]
     with mine, theirs:

@@ -20,7 +20,7 @@ def start(*arguments, **environment):
     return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **environment})
 
 
-def test_nothing_of_postroom_is_handed_on_to_what_is_started():
+def test_started_programs_inherit_no_postroom_settings():
     environ = {"POSTROOM_IPC_ROOT": "/mine/ipc", "POSTROOM_ROOT": "/mine", "PATH": "/bin"}
     assert own_environment(environ) == {"PATH": "/bin", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
@@ -44,14 +44,14 @@ def test_an_exported_ipc_root_is_left_alone(tmp_path):
         (["--seconds", "nan"], "start: --seconds nan: expected a number above 0"),
     ],
 )
-def test_an_option_that_cannot_be_carried_out_is_told_in_one_line(tmp_path, arguments, told):
+def test_an_impossible_option_is_reported_in_one_line(tmp_path, arguments, told):
     run = start("--root", str(tmp_path / "run"), *arguments)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith(told)
     assert run.stderr.count("\n") == 1
 
 
-def test_logs_are_appended_and_the_end_that_is_told_is_of_this_start(tmp_path):
+def test_logs_are_appended_and_only_lines_of_this_start_are_shown(tmp_path):
     log = tmp_path / "p.log"
     for word in ("first", "second"):
         program = Program("p", [sys.executable, "-c", f"raise SystemExit('{word}')"], log, tmp_path)

@@ -25,7 +25,7 @@ def trouble(name):
     return module.Trouble(name)
 
 
-def test_failures_are_told_at_growing_intervals(capsys):
+def test_failures_are_reported_at_growing_intervals(capsys):
     one = trouble("sensor")
     for _ in range(100):
         one.note("no daemon")
@@ -34,7 +34,7 @@ def test_failures_are_told_at_growing_intervals(capsys):
     assert told[1:] == [f"sensor: no daemon (failure {number} in a row)" for number in (10, 20, 40, 80)]
 
 
-def test_the_end_of_failures_is_told_once_and_the_next_failure_at_once(capsys):
+def test_the_end_of_failures_is_reported_once_and_the_next_failure_at_once(capsys):
     one = trouble("sensor")
     one.over()
     one.note("gone")
@@ -47,7 +47,7 @@ def test_the_end_of_failures_is_told_once_and_the_next_failure_at_once(capsys):
 
 
 @pytest.mark.slow
-def test_a_sensor_without_a_daemon_tells_it_and_stops_when_asked(tmp_path):
+def test_a_sensor_without_a_daemon_reports_it_and_stops_when_asked(tmp_path):
     for name in ("requests", "responses"):
         (tmp_path / "ipc" / name).mkdir(parents=True)
     client = APPLICATION.parents[2] / "packages" / "client" / "src"

@@ -213,7 +213,7 @@ def test_good_files_among_bad_ones_are_taken(corpus: tuple[Told, dict[str, str]]
     assert {ids["good-1"], ids["good-2"]} <= found.taken
 
 
-def test_fields_and_kinds_that_are_not_known_are_counted(corpus: tuple[Told, dict[str, str]]) -> None:
+def test_unknown_fields_and_kinds_are_counted(corpus: tuple[Told, dict[str, str]]) -> None:
     found, ids = corpus
     counts = {row["snapshot"]: (row["unknown_fields"], row["unknown_lines"]) for row in found.rows}
     assert counts[ids["S14-new-field"]] == (2, 0)
@@ -221,14 +221,14 @@ def test_fields_and_kinds_that_are_not_known_are_counted(corpus: tuple[Told, dic
     assert counts[ids["good-1"]] == (0, 0)
 
 
-def test_a_body_of_text_is_taken_sign_by_sign_and_one_that_is_none_as_its_json(
+def test_a_text_body_is_taken_unchanged_and_another_value_as_its_json(
     corpus: tuple[Told, dict[str, str]],
 ) -> None:
     found, ids = corpus
     assert (found.payloads[ids["S12-text"]], found.payloads[ids["S12-no-text"]]) == (BODY, '{"n":[1,"2"]}')
 
 
-def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(
+def test_in_a_bundle_a_fault_costs_at_most_what_follows_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more files than are told to the reader by name."""
@@ -261,7 +261,7 @@ def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(
     assert sorted(found.reasons.values()) == [["duplicate"], ["other_content"]]
 
 
-def test_a_file_that_goes_while_it_is_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_removed_while_it_is_read_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     at_once, _ = snapshot_of(tmp_path, "gone-at-once")
     later, _ = snapshot_of(tmp_path, "gone-later")
     _, other = snapshot_of(tmp_path, "other")
@@ -286,7 +286,7 @@ def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(
     assert read == sorted(json.dumps(_in_columns(line, types), sort_keys=True) for line in wanted)
 
 
-def test_the_schema_that_is_read_has_every_field_of_the_format_in_every_version() -> None:
+def test_the_read_schema_has_every_field_of_every_version_of_the_format() -> None:
     names = reading_schema().names
     assert len(names) == len(set(names))
     assert {old for olds in RENAMED.values() for old in olds} <= set(names)

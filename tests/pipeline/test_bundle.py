@@ -57,7 +57,7 @@ def ids_of(paths: Iterable[Path]) -> list[str]:
     return [json.loads(text_of(path).splitlines()[0])["snapshot"] for path in paths]
 
 
-def test_the_packed_bytes_of_snapshots_stand_behind_each_other_and_a_last_line_names_them(tmp_path: Path) -> None:
+def test_a_bundle_has_the_packed_snapshots_in_sequence_and_a_last_line_that_names_them(tmp_path: Path) -> None:
     paths = sorted(fleet(tmp_path / "in", 3))
     counts, (made,), refused = made_of([tmp_path / "in"], tmp_path / "out")
     data = Path(made).read_bytes()
@@ -71,7 +71,7 @@ def test_the_packed_bytes_of_snapshots_stand_behind_each_other_and_a_last_line_n
         assert sum(line["kind"] == Kind.TRAILER for line in read_lines(file)) == 6
 
 
-def test_a_bundle_is_full_before_it_is_larger_than_it_shall_be(tmp_path: Path) -> None:
+def test_a_bundle_is_closed_before_it_exceeds_its_size(tmp_path: Path) -> None:
     paths = fleet(tmp_path / "in", 3)
     largest = max(path.stat().st_size for path in paths)
     _, made, _ = made_of([tmp_path / "in"], tmp_path / "out", size=2 * largest)
@@ -81,7 +81,7 @@ def test_a_bundle_is_full_before_it_is_larger_than_it_shall_be(tmp_path: Path) -
     assert sorted(held(tmp_path / "out")) == sorted(held(tmp_path / "tiny")) == sorted(ids_of(paths))
 
 
-def test_the_same_again_makes_nothing_more(tmp_path: Path) -> None:
+def test_a_second_run_makes_nothing_more(tmp_path: Path) -> None:
     paths = fleet(tmp_path / "in", 2)
     _, (made,), _ = made_of([tmp_path / "in"], tmp_path / "out")
     before = Path(made).stat()
@@ -120,7 +120,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("remove", [False, True], ids=["kept", "removed"])
-def test_what_is_not_whole_stays_and_is_told(tmp_path: Path, fault: str, remove: bool) -> None:
+def test_an_incomplete_snapshot_stays_and_is_reported(tmp_path: Path, fault: str, remove: bool) -> None:
     paths = sorted(fleet(tmp_path / "in", 2))
     ids = ids_of(paths)
     reason, spoil = FAULTS[fault]
@@ -134,7 +134,7 @@ def test_what_is_not_whole_stays_and_is_told(tmp_path: Path, fault: str, remove:
     assert held(tmp_path / "out") == taken
 
 
-def test_of_a_bundle_the_good_ones_are_taken_and_the_bad_one_stays(tmp_path: Path) -> None:
+def test_the_valid_snapshots_of_a_bundle_are_taken_and_the_invalid_one_stays(tmp_path: Path) -> None:
     paths = fleet(tmp_path / "single", 2)
     ids = ids_of(paths)
     replace_text(paths[1], b"".join(text_of(paths[1]).splitlines(True)[:-1]))
@@ -158,7 +158,7 @@ def packed_in_pieces(texts: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("pack", [packed_once, packed_in_pieces, b"".join], ids=["once", "in pieces", "not"])
 @pytest.mark.parametrize("fault", ["none", "bad", "twice", "unfinished"])
-def test_however_snapshots_are_packed_each_whole_one_is_taken_once(
+def test_however_snapshots_are_packed_each_complete_one_is_taken_once(
     tmp_path: Path, pack: Callable[[list[bytes]], bytes], fault: str
 ) -> None:
     paths = fleet(tmp_path / "single", 2)
@@ -189,7 +189,7 @@ def test_a_snapshot_of_the_same_id_with_other_content_is_refused(tmp_path: Path)
     assert (Path(refused.file).name, refused.reason) == ("b.jsonl.gz", "other_content")
 
 
-def test_originals_go_only_when_all_of_them_is_in_bundles(tmp_path: Path) -> None:
+def test_originals_are_removed_only_when_they_are_completely_in_bundles(tmp_path: Path) -> None:
     paths = fleet(tmp_path / "in", 2)
     ids = ids_of(paths)
     bundle(tmp_path / "in" / "again.jsonl.gz", paths)
@@ -198,7 +198,7 @@ def test_originals_go_only_when_all_of_them_is_in_bundles(tmp_path: Path) -> Non
     assert sorted(held(tmp_path / "out")) == sorted(ids)
 
 
-def test_originals_of_an_earlier_run_go_if_the_bundle_holds_them_indeed(tmp_path: Path) -> None:
+def test_originals_of_an_earlier_run_are_removed_if_the_bundle_contains_them(tmp_path: Path) -> None:
     paths = sorted(fleet(tmp_path / "in", 2))
     _, (made,), _ = made_of([tmp_path / "in"], tmp_path / "out")
     data = Path(made).read_bytes()
@@ -231,7 +231,7 @@ def test_a_file_that_is_rewritten_after_it_was_read_stays(tmp_path: Path, monkey
     assert (refused.reason, path.exists()) == ("changed", True)
 
 
-def test_bytes_that_change_between_check_and_copy_get_into_no_bundle(
+def test_bytes_that_change_between_check_and_copy_never_enter_a_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = sorted(fleet(tmp_path / "in", 1))
@@ -285,7 +285,7 @@ main({["bundle", str(source), "--out", str(folder), "--remove-originals"]!r})
 
 
 @pytest.mark.parametrize(("call", "number"), [("fsync", 1), ("fsync", 2), ("rename", 1), ("fsync", 3), ("unlink", 2)])
-def test_a_run_that_is_killed_anywhere_loses_nothing_and_the_next_one_ends_it(
+def test_a_run_that_is_killed_anywhere_loses_nothing_and_the_next_one_finishes_it(
     tmp_path: Path, call: str, number: int
 ) -> None:
     paths = fleet(tmp_path / "in", 2)
@@ -299,7 +299,7 @@ def test_a_run_that_is_killed_anywhere_loses_nothing_and_the_next_one_ends_it(
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
-def test_two_runs_do_not_make_bundles_in_one_folder(tmp_path: Path) -> None:
+def test_two_runs_cannot_make_bundles_in_one_folder(tmp_path: Path) -> None:
     fleet(tmp_path / "in", 1)
     with alone_in(tmp_path / "out"):
         run = CliRunner().invoke(main, ["bundle", str(tmp_path / "in"), "--out", str(tmp_path / "out")])
@@ -326,7 +326,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(run.stdout.splitlines()[-1]) < 6_000  # KB
 
 
-def test_the_command_tells_what_it_did_and_fails_where_something_was_refused(tmp_path: Path) -> None:
+def test_the_command_reports_what_it_did_and_fails_if_something_was_refused(tmp_path: Path) -> None:
     paths = sorted(fleet(tmp_path / "in", 2))
     arguments = ["bundle", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--json"]
     cut(paths[0])

@@ -130,7 +130,7 @@ def test_without_pyspark_a_session_says_how_to_get_it(tmp_path):
         ('openjdk version "24-ea" 2025-03-18', 24),
     ],
 )
-def test_the_release_of_a_java_is_told(tmp_path, said, release):
+def test_the_release_of_a_java_is_recognised(tmp_path, said, release):
     path = a_java(tmp_path, said)
     java = find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
     assert (java.path, java.release, java.chosen_by) == (str(path), release, "JAVA_HOME")
@@ -138,7 +138,7 @@ def test_the_release_of_a_java_is_told(tmp_path, said, release):
     assert find_java({"PATH": str(path.parent)}).chosen_by == "PATH"
 
 
-def test_java_home_goes_before_the_path(tmp_path):
+def test_java_home_comes_before_the_path(tmp_path):
     a_java(tmp_path / "home", 'openjdk version "21.0.1"')
     path = a_java(tmp_path / "path", 'openjdk version "17.0.1"')
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(path.parent)}).release == 21
@@ -153,13 +153,13 @@ def test_java_home_goes_before_the_path(tmp_path):
         ("", 0, r"printed no version \(nothing\)"),
     ],
 )
-def test_a_java_that_will_not_do_is_refused_with_what_to_install(tmp_path, said, status, told):
+def test_an_unsuitable_java_is_refused_with_what_to_install(tmp_path, said, status, told):
     path = a_java(tmp_path, said, status)
     with pytest.raises(EnvironmentProblem, match=f"^{path} .*{told}; install Java 17, 21 or 25"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
-def test_a_java_home_that_is_none_is_an_error_though_the_path_has_one(tmp_path):
+def test_an_invalid_java_home_is_an_error_even_if_the_path_has_a_java(tmp_path):
     path = a_java(tmp_path / "path", 'openjdk version "17.0.1"')
     with pytest.raises(EnvironmentProblem, match=f"JAVA_HOME is {tmp_path}/none, which has no executable bin/java"):
         find_java({"JAVA_HOME": f"{tmp_path}/none", "PATH": str(path.parent)})
@@ -185,7 +185,7 @@ def test_a_java_that_spark_is_not_tested_with_is_a_warning(tmp_path, monkeypatch
         (["package"], "Missing option '--out'"),
     ],
 )
-def test_what_makes_no_sense_is_status_2(arguments, told):
+def test_invalid_usage_is_status_2(arguments, told):
     run = CliRunner().invoke(main, arguments)
     assert (run.exit_code, run.stdout) == (2, "")
     assert told in run.stderr
@@ -210,7 +210,7 @@ def test_a_command_ends_with_one_line_and_a_status(monkeypatch, raised, status, 
     assert (run.exit_code, run.stdout, run.stderr) == (status, "", told)
 
 
-def test_what_spark_says_is_one_line_unless_all_of_it_is_wanted(monkeypatch):
+def test_an_error_of_spark_is_one_line_unless_details_are_requested(monkeypatch):
     from pyspark.errors import AnalysisException
 
     def fail(directory):
@@ -231,7 +231,7 @@ def findings(*arguments):
     return run.exit_code, [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_the_doctor_tells_what_in_a_landing_directory_will_not_be_read(tmp_path):
+def test_the_doctor_lists_files_of_a_landing_directory_that_will_not_be_read(tmp_path):
     (tmp_path / "dt=2026-01-01").mkdir()
     for name in ("a.jsonl.gz", "b.jsonl.gz.part", "c.jsonl.gz._COPYING_", "d.tmp", ".e.part", "f.tar", ".hidden", "_x"):
         (tmp_path / "dt=2026-01-01" / name).touch()
@@ -249,7 +249,7 @@ def test_the_doctor_tells_what_in_a_landing_directory_will_not_be_read(tmp_path)
 
 
 @pytest.mark.parametrize("option", ["in", "out"])
-def test_the_doctor_fails_at_a_place_that_is_no_directory(tmp_path, option):
+def test_the_doctor_fails_at_a_path_that_is_not_a_directory(tmp_path, option):
     (tmp_path / "file").touch()
     status, (found,) = findings("--only", option, f"--{option}", str(tmp_path / "file"))
     assert (status, found["verdict"]) == (3, "fail")
@@ -263,7 +263,7 @@ def test_the_doctor_tries_to_write_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_doctor_fails_where_nothing_can_be_written():
+def test_the_doctor_fails_at_an_unwritable_directory():
     status, (found,) = findings("--only", "out", "--out", "/proc/tables")
     assert (status, found["verdict"]) == (3, "fail")
 

@@ -90,7 +90,7 @@ def test_small_files_become_one_a_day_with_the_same_rows_and_a_second_run_does_n
     assert files_of(warehouse, DEPTH) == files
 
 
-def test_columns_that_this_version_does_not_know_stay(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_columns_unknown_to_this_version_stay(spark: SparkSession, warehouse: Warehouse) -> None:
     scatter(warehouse, INVENTORY, frame_of(spark, INVENTORY, {"sha256": "a"}), 1)
     newer = frame_of(spark, INVENTORY, {"sha256": "b"}).withColumn("more", F.lit(7))
     newer.write.mode("append").parquet(warehouse.path(INVENTORY))
@@ -99,7 +99,7 @@ def test_columns_that_this_version_does_not_know_stay(spark: SparkSession, wareh
     assert spark.read.parquet(str(file)).select("sha256", "more").collect() == [("a", None), ("b", 7)]
 
 
-def test_a_damaged_file_is_told_and_its_partition_stays_as_it_is(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_damaged_file_is_reported_and_its_partition_stays_as_it_is(spark: SparkSession, warehouse: Warehouse) -> None:
     scatter(warehouse, DEPTH, depths(spark), 3)
     files = files_of(warehouse, DEPTH)
     files[0].write_bytes(b"PAR1" + bytes(200))
@@ -129,7 +129,7 @@ def test_a_run_that_is_killed_in_its_moves_leaves_the_old_files_or_the_new_ones(
     assert seen == {1, 3}
 
 
-def test_lines_go_when_no_file_of_their_batch_is_waiting_and_only_if_that_is_wanted(
+def test_bronze_lines_are_removed_only_on_request_and_if_no_file_of_their_batch_is_waiting(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     files = [{"sha256": "a", "batch": "done", "settled": True}, {"sha256": "b", "batch": "open", "settled": True}]
@@ -154,7 +154,7 @@ def test_lines_go_when_no_file_of_their_batch_is_waiting_and_only_if_that_is_wan
     assert all(warehouse.exists(bronze_lines.unknown(batch)) for batch in ("done", "open", "killed"))
 
 
-def test_the_log_of_runs_is_put_together_now_and_then(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_the_log_of_runs_is_compacted_from_time_to_time(spark: SparkSession, warehouse: Warehouse) -> None:
     runs = frame_of(spark, RUNS, *({"run": f"{n:03}"} for n in range(5 * LOG_FILES)))
     scatter(warehouse, RUNS, runs, LOG_FILES)
     assert made(warehouse, spark) == []
@@ -162,7 +162,7 @@ def test_the_log_of_runs_is_put_together_now_and_then(spark: SparkSession, wareh
     assert [(done.table, done.files_after, done.rows) for done in made(warehouse, spark)] == [("runs", 1, 80)]
 
 
-def test_a_place_that_is_not_there_is_not_made(
+def test_a_missing_directory_is_not_created(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("postroom_pipeline.spark.session.session", lambda name, given: nullcontext(spark))

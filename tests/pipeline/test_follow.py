@@ -84,7 +84,7 @@ def follower(spark: SparkSession, landing: Path, tables: Path, **options: Any) -
 
 
 @pytest.mark.slow
-def test_a_follower_that_is_killed_again_and_again_has_the_tables_of_one_run(
+def test_a_follower_that_is_killed_repeatedly_has_the_tables_of_one_run(
     spark: SparkSession, landing: Path, at_once: dict[str, list[str]], tmp_path: Path
 ) -> None:
     for number in (11, 20):
@@ -146,7 +146,7 @@ Storage.rename = rename
     assert exported(Warehouse(spark, str(tmp_path))) == at_once
 
 
-def test_late_rewritten_renamed_and_old_files_are_taken_once_and_a_bad_one_holds_nothing_up(
+def test_late_rewritten_renamed_and_old_files_are_taken_once_and_an_invalid_one_blocks_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A file that is copied under its name is taken when it is whole; one that has no name yet is left alone."""
@@ -182,7 +182,7 @@ def test_late_rewritten_renamed_and_old_files_are_taken_once_and_a_bad_one_holds
     assert (taken(), runs()) == (2, 3)
 
 
-def test_what_goes_wrong_in_between_is_told_and_tried_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failed_batch_is_reported_and_retried(spark: SparkSession, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
     ended, said, looks = threading.Event(), io.StringIO(), []
@@ -221,6 +221,6 @@ def test_a_directory_that_was_never_there_ends_the_run(spark: SparkSession, tmp_
         (["--every", "0s"], "'0s' is not a duration such as 90s"),
     ],
 )
-def test_what_makes_no_sense_is_told_before_spark_starts(options: list[str], told: str) -> None:
+def test_invalid_usage_is_reported_before_spark_starts(options: list[str], told: str) -> None:
     run = CliRunner().invoke(main, ["follow", "--in", "x", "--out", "y", *options])
     assert (run.exit_code, told in run.stderr) == (2, True)

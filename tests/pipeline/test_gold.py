@@ -170,7 +170,7 @@ def of(gold: dict[str, list[Row]], report: str, device: str, **wanted: Any) -> l
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def test_an_audit_comes_out_over_moves_removals_and_limits(gold: dict[str, list[Row]]) -> None:
+def test_an_audit_balances_over_moves_removals_and_limits(gold: dict[str, list[Row]]) -> None:
     (whole,) = of(gold, "audit", "well-uses-everything", span="all", queue="")
     assert whole["status"] == "balanced"
     assert (whole["dropped_purged"], whole["dropped_expired"], whole["dropped_limits"]) == (1, 1, 1)
@@ -178,12 +178,12 @@ def test_an_audit_comes_out_over_moves_removals_and_limits(gold: dict[str, list[
     assert (slow["moved_in"], slow["acked"], slow["dropped_limits"], slow["present"]) == (1, 1, 1, 0)
 
 
-def test_an_audit_comes_out_over_slices_that_were_cut_once_the_rest_has_come(gold: dict[str, list[Row]]) -> None:
+def test_an_audit_balances_over_cut_slices_once_the_rest_has_arrived(gold: dict[str, list[Row]]) -> None:
     assert {row["status"] for row in of(gold, "audit", "well-cut")} == {"balanced"}
     assert {row["status"] for row in of(gold, "audit", "well-cut-short")} == {"incomplete"}
 
 
-def test_an_audit_comes_out_over_a_restore(gold: dict[str, list[Row]]) -> None:
+def test_an_audit_balances_over_a_restore(gold: dict[str, list[Row]]) -> None:
     spans = of(gold, "audit", "well-restored", span="between", queue="")
     assert {row["status"] for row in spans} == {"balanced"}
     (last,) = (row for row in spans if row["to_epoch"] == 2)
@@ -191,7 +191,7 @@ def test_an_audit_comes_out_over_a_restore(gold: dict[str, list[Row]]) -> None:
     assert (last["opening"], last["acked"], last["present"]) == (0, -1, 1)
 
 
-def test_a_loss_is_told_by_the_message_that_can_be_meant(gold: dict[str, list[Row]]) -> None:
+def test_a_loss_names_the_message_that_can_be_identified(gold: dict[str, list[Row]]) -> None:
     (row,) = of(gold, "audit_messages", "lost-message")
     assert (row["finding"], row["kind"], row["queue"], row["published_event"]) == (
         "waiting_but_gone",
@@ -204,12 +204,12 @@ def test_a_loss_is_told_by_the_message_that_can_be_meant(gold: dict[str, list[Ro
     )
 
 
-def test_a_message_that_ended_twice_is_told_with_both_events(gold: dict[str, list[Row]]) -> None:
+def test_a_message_that_ended_twice_is_reported_with_both_events(gold: dict[str, list[Row]]) -> None:
     (row,) = of(gold, "audit_messages", "ended-twice")
     assert row["evidence"] == "ended by event 22 and again by event 23"
 
 
-def test_a_gap_of_the_journal_says_who_knows_of_it(gold: dict[str, list[Row]]) -> None:
+def test_a_gap_of_the_journal_says_who_recorded_it(gold: dict[str, list[Row]]) -> None:
     (lost,) = of(gold, "journal_gaps", "lost-events")
     (reported,) = of(gold, "journal_gaps", "reported-hole")
     (left,) = of(gold, "journal_gaps", "well-not-exported")
@@ -220,7 +220,7 @@ def test_a_gap_of_the_journal_says_who_knows_of_it(gold: dict[str, list[Row]]) -
     ]
 
 
-def test_a_step_of_the_clock_is_told_with_its_length(gold: dict[str, list[Row]]) -> None:
+def test_a_step_of_the_clock_is_reported_with_its_length(gold: dict[str, list[Row]]) -> None:
     (row,) = of(gold, "clock_trouble", "clock-step")
     assert (row["trouble"], row["step_ms"]) == ("step", -2 * HOUR_MS)
     assert {row["trouble"] for row in of(gold, "clock_trouble", "wrong-year")} == {"step", "wrong_year"}
@@ -228,24 +228,24 @@ def test_a_step_of_the_clock_is_told_with_its_length(gold: dict[str, list[Row]])
     assert [row["trouble"] for row in of(gold, "clock_trouble", "well-boots")] == ["boot"]
 
 
-def test_a_dead_consumer_is_told_with_the_backlog_that_grew(gold: dict[str, list[Row]]) -> None:
+def test_a_dead_consumer_is_reported_with_the_backlog_that_grew(gold: dict[str, list[Row]]) -> None:
     (dead,) = of(gold, "consumer_health", "dead-consumer")
     (back,) = of(gold, "consumer_health", "recovered-consumer")
     assert (dead["status"], dead["backlog_from"], dead["backlog_to"]) == ("dead", 1, 30)
     assert (back["status"], back["others_took"]) == ("recovered", 0)
 
 
-def test_an_anomaly_stands_with_the_numbers_that_made_it(gold: dict[str, list[Row]]) -> None:
+def test_an_anomaly_is_reported_with_the_numbers_behind_it(gold: dict[str, list[Row]]) -> None:
     (row,) = of(gold, "anomalies", "sudden-deaths", period="hour", metric="died", against="own")
     assert (row["value"], row["median"], row["mad"], row["n"], row["z"]) == (25.0, 0.0, 0.0, 26, 25 / 3)
 
 
-def test_a_duplicate_that_was_recognised_is_no_trouble(gold: dict[str, list[Row]]) -> None:
+def test_a_duplicate_that_was_recognised_is_not_a_finding(gold: dict[str, list[Row]]) -> None:
     rows = of(gold, "duplicate_publishes", "duplicates")
     assert sorted((row["outcome"], row["apart_ms"]) for row in rows) == [("published", 3_003), ("recognised", 3_003)]
 
 
-def test_percentiles_of_longer_times_are_put_together_from_days(spark: SparkSession, place: Path, silver: Rows) -> None:
+def test_percentiles_of_longer_periods_are_combined_from_days(spark: SparkSession, place: Path, silver: Rows) -> None:
     of_days = Warehouse(spark, str(place)).read(ALL["latency_daily"].TABLE)
     (row,) = merged(of_days.where("measure = 'publish_to_ack'"), []).collect()
     imported = {event["message"] for event in silver["events"] if event["request_end"] != event["event"]}
@@ -260,7 +260,7 @@ def test_percentiles_of_longer_times_are_put_together_from_days(spark: SparkSess
         assert wanted <= row[name] <= wanted * 65 / 64
 
 
-def test_a_threshold_is_the_users_where_there_is_one() -> None:
+def test_the_users_threshold_overrides_the_default() -> None:
     known = (Threshold("held_ms", 10, "so long"), Threshold("seen_min", 2, "so often"))
     assert chosen(known, {"held_ms": 5}) == {"held_ms": 5, "seen_min": 2}
     with pytest.raises(UsageError, match="no threshold held_s; there are held_ms, seen_min"):

@@ -138,7 +138,7 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
     assert warehouse.read(INVENTORY).where("settled").count() == 3
 
 
-def test_reports_that_are_behind_are_built_by_the_next_run_that_may_and_once(
+def test_outdated_reports_are_built_once_by_the_next_run_that_may(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All reports take long, and are built alike: here there is one."""
@@ -155,7 +155,7 @@ def test_reports_that_are_behind_are_built_by_the_next_run_that_may_and_once(
     take_in(spark, landing, tables, killed_at=at, reports=True)
 
 
-def test_a_message_is_what_its_events_tell_in_whatever_order(spark: SparkSession) -> None:
+def test_a_message_follows_from_its_events_in_any_order(spark: SparkSession) -> None:
     """Each fate, the publishing unknown, moved, back from the dead; told anew in plain Python."""
     device = Device("press")
     device.publish("msg:before")

@@ -170,7 +170,7 @@ def make(warehouse: Warehouse, spark: SparkSession, out: Path, scope: Scope | No
     return Path(report(spark, warehouse, str(out), scope or Scope(), progress=Silent(), **told).removeprefix("file:"))  # type: ignore[arg-type]
 
 
-def test_pages_hold_themselves_together_and_show_hostile_names_as_they_are(
+def test_pages_are_self_contained_and_show_hostile_names_as_they_are(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     write(warehouse, spark, TROUBLED)
@@ -190,7 +190,7 @@ def test_pages_hold_themselves_together_and_show_hostile_names_as_they_are(
         assert (again.parent / "devices" / page.path.name).read_bytes() == page.path.read_bytes()
 
 
-def test_the_worst_is_told_first_with_its_numbers_and_what_to_do(
+def test_the_worst_finding_comes_first_with_its_numbers_and_advice(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     write(warehouse, spark, TROUBLED)
@@ -220,7 +220,7 @@ def test_a_fleet_that_is_well_says_so_in_one_line(spark: SparkSession, warehouse
     assert 'class="finding' not in page.path.read_text()
 
 
-def test_a_report_is_of_one_device_and_of_the_days_that_are_asked_for(
+def test_a_report_is_limited_to_the_requested_device_and_days(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     write(warehouse, spark, TROUBLED)
@@ -235,7 +235,7 @@ def test_a_report_is_of_one_device_and_of_the_days_that_are_asked_for(
         make(warehouse, spark, tmp_path / "none", Scope("pump-9"))
 
 
-def test_tables_are_exported_whole_and_a_spreadsheet_takes_no_text_for_a_formula(
+def test_tables_are_exported_completely_and_a_spreadsheet_takes_no_text_for_a_formula(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     rows = [poison("pump-1", "=1+1", f"m{number:02}") for number in (2, 1)]
@@ -255,7 +255,7 @@ def test_tables_are_exported_whole_and_a_spreadsheet_takes_no_text_for_a_formula
     assert findings[0]["facts"]["n"] == 2
 
 
-def test_without_any_report_the_error_says_what_makes_them(
+def test_without_any_report_the_error_says_how_to_make_one(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     with pytest.raises(EnvironmentProblem, match="there are no reports; postroom-pipeline ingest"):
@@ -273,14 +273,14 @@ def test_no_two_devices_share_a_page() -> None:
 @pytest.mark.parametrize(
     "rule", [rule for rule in RULES if rule.run.startswith("postroom ")], ids=lambda rule: rule.kind
 )
-def test_a_command_that_a_finding_names_is_one(rule: Rule) -> None:
+def test_a_command_named_by_a_finding_exists(rule: Rule) -> None:
     facts = dict.fromkeys((*rule.by, *rule.facts), "-it's")
     row = {"device": "d", "queue": "-it's", "kind": rule.kind, "since": None, "n": 1, "facts": json.dumps(facts)}
     options = parse(shlex.split(worded(row).run)[1:])
     assert {getattr(options, name, "-it's") for name in ("queue", "messageKey")} == {"-it's"}
 
 
-def test_names_become_one_word_of_a_shell() -> None:
+def test_names_are_quoted_as_one_word_for_a_shell() -> None:
     assert quoted("it's") == """'it'"'"'s'"""
     assert quoted("a\x1b'\\") == r"$'a\U0000001b\'\\'"
     assert shown("a\u2066b\n") == "a⟨U+2066⟩b⟨U+000A⟩"
@@ -290,11 +290,11 @@ def test_names_become_one_word_of_a_shell() -> None:
     ("ms", "told"),
     [(0, "0 ms"), (999, "999 ms"), (2_500, "2.5 s"), (59_999, "60 s"), (3_600_000, "1 h"), (-90_061_000, "−1 d 1 h")],
 )
-def test_lengths_of_time_are_told_by_their_largest_units(ms: int, told: str) -> None:
+def test_durations_are_shown_in_their_largest_units(ms: int, told: str) -> None:
     assert duration(ms) == told
 
 
-def test_a_device_is_silent_that_is_behind_the_others_by_many_of_its_pauses(spark: SparkSession) -> None:
+def test_a_device_is_silent_if_it_is_many_of_its_intervals_behind_the_others(spark: SparkSession) -> None:
     def taken(device: str, *hours: int) -> list[dict[str, Any]]:
         moments = [NOON + dt.timedelta(hours=hour) for hour in hours]
         return [

@@ -85,7 +85,7 @@ def test_runs_that_were_asked_the_same_have_the_same_digest(spark, warehouse):
     assert len(set(digests)) == 2
 
 
-def test_a_terminal_is_told_how_many_tasks_are_done_while_they_are(spark, tmp_path):
+def test_a_terminal_shows_how_many_tasks_are_done(spark, tmp_path):
     go = tmp_path / "go"
 
     def let_go(text):
@@ -109,7 +109,7 @@ def test_a_terminal_is_told_how_many_tasks_are_done_while_they_are(spark, tmp_pa
     assert staying.endswith(" s\n")
 
 
-def test_work_goes_on_when_nobody_reads_what_is_told(spark):
+def test_work_continues_when_nobody_reads_the_output(spark):
     def gone(text):
         raise BrokenPipeError
 

@@ -49,7 +49,7 @@ def test_settings_by_cores_grow_with_them():
     assert by_name["spark.sql.session.timeZone"].value_for(100) == "UTC"
 
 
-def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_of_utc(tmp_path):
+def test_settings_of_the_user_s_file_and_command_line_stay_and_times_are_utc(tmp_path):
     """Also: nothing but the answer on the output, and of Spark's log nothing where nothing is wrong."""
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.sql.shuffle.partitions 3\nspark.sql.parquet.compression.codec gzip\nspark.ui.enabled false\n"
@@ -84,7 +84,7 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
     assert [line for line in run.stderr.splitlines() if "incubator" not in line] == []
 
 
-def test_steps_over_few_rows_are_prepared_lightly_but_as_the_user_said(spark):
+def test_steps_over_few_rows_use_lighter_settings_unless_the_user_chose(spark):
     names = [known.name for known in SMALL_SETTINGS]
     before = {name: spark.conf.get(name) for name in names}
     theirs = {name for name in names if spark.sparkContext.getConf().contains(name)}
@@ -107,7 +107,7 @@ def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monke
     assert chooses_collector({})
 
 
-def test_what_failed_at_the_bottom_is_told_with_what_failed(spark, tmp_path):
+def test_the_root_cause_is_reported_with_the_failure(spark, tmp_path):
     with pytest.raises(PySparkException) as caught:
         spark.range(1).selectExpr("raise_error('no room') as x").write.parquet(str(tmp_path / "out"))
     said = one_line(caught.value)

@@ -24,7 +24,7 @@ def test_a_directory_with_few_bytes_is_small(landing):
 
 
 @pytest.mark.parametrize("begin", ["file:", "file://"])
-def test_a_local_directory_may_be_named_as_hadoop_does(landing, begin):
+def test_a_local_directory_may_be_named_in_hadoops_form(landing, begin):
     assert is_small(f"{begin}{landing}")
 
 
@@ -41,9 +41,9 @@ def test_a_link_to_nothing_counts_nothing(landing):
 
 
 @pytest.mark.parametrize("place", ["hdfs://fleet/landing", "hdfs:/landing", "s3a://fleet"])
-def test_what_lies_elsewhere_is_not_small(place):
+def test_a_remote_directory_is_not_small(place):
     assert not is_small(place)
 
 
-def test_what_is_not_there_is_not_small(tmp_path):
+def test_a_missing_directory_is_not_small(tmp_path):
     assert not is_small(str(tmp_path / "landing"))

@@ -17,16 +17,16 @@ def lived(fleet: Path, *faults: dict[str, Any]) -> Path:
     return fleet
 
 
-def test_a_fault_that_is_told_is_no_complaint_nor_is_what_comes_with_it(tmp_path: Path) -> None:
+def test_a_reported_fault_is_no_complaint_nor_are_its_consequences(tmp_path: Path) -> None:
     assert complaints(lived(tmp_path, POISON), {"one": {"poison_messages", "anomalies"}}) == []
 
 
-def test_a_fault_that_nothing_tells_of_is_a_complaint_unless_it_did_not_come_to_it(tmp_path: Path) -> None:
+def test_an_unreported_fault_is_a_complaint_unless_it_did_not_happen(tmp_path: Path) -> None:
     fleet = lived(tmp_path, POISON, POISON | {"name": "later", "happened": False})
     assert complaints(fleet, {"one": {"anomalies"}}) == ["one: poison is in none of poison_messages"]
 
 
-def test_what_is_told_of_a_healthy_device_is_a_complaint(tmp_path: Path) -> None:
+def test_a_finding_about_a_healthy_device_is_a_complaint(tmp_path: Path) -> None:
     assert complaints(lived(tmp_path), {"one": {"audit"}}) == ["one: nothing happened that audit tells of"]
 
 

@@ -19,7 +19,7 @@ def judged(*places: Path) -> tuple[int, list[dict[str, str]]]:
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_whole_snapshots_are_told_one_a_line(tmp_path: Path) -> None:
+def test_complete_snapshots_are_listed_one_a_line(tmp_path: Path) -> None:
     paths = fleet(tmp_path, 2)
     status, lines = judged(tmp_path)
     assert (status, [line["file"] for line in lines]) == (0, sorted(map(str, paths)))
@@ -32,7 +32,7 @@ def test_each_member_of_a_bundle_has_its_line(tmp_path: Path) -> None:
     assert (status, len(lines), len({line["snapshot"] for line in lines})) == (0, 4, 4)
 
 
-def test_a_cut_file_is_told_and_is_a_failure(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_and_is_a_failure(tmp_path: Path) -> None:
     path = Device("press").export(tmp_path)
     path.write_bytes(path.read_bytes()[:-CUT])
     status, (line,) = judged(tmp_path)
@@ -48,7 +48,7 @@ def test_a_name_says_how_a_file_is_read(tmp_path: Path, name: str, reason: str) 
     assert (status, line["reason"]) == (int(bool(reason)), reason)
 
 
-def test_what_is_still_being_copied_is_passed_over(tmp_path: Path) -> None:
+def test_files_still_being_copied_are_skipped(tmp_path: Path) -> None:
     path = Device("press").export(tmp_path)
     for name in (".x.jsonl.gz", "x.jsonl.gz.part", "_x/x.jsonl.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -61,6 +61,6 @@ def test_a_place_without_snapshots_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gone.jsonl.gz", "landing"])
-def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+def test_a_missing_path_is_reported(tmp_path: Path, name: str) -> None:
     status, (line,) = judged(tmp_path / name)
     assert (status, line["reason"], line["detail"]) == (1, "unreadable", "No such file or directory")

@@ -45,7 +45,7 @@ def test_a_table_that_was_never_written_is_empty(warehouse):
     assert (frame.schema, frame.count()) == (COLUMNS, 0)
 
 
-def test_what_was_written_is_read(warehouse, frame_of):
+def test_written_rows_are_read_back(warehouse, frame_of):
     rows = [("a", 1, "2026-01-01"), ("b", 2, "2026-01-02")]
     warehouse.write(EVENTS, frame_of(*rows))
     assertDataFrameEqual(warehouse.read(EVENTS), frame_of(*rows))
@@ -57,7 +57,7 @@ def test_only_the_partitions_of_the_frame_are_replaced(warehouse, frame_of):
     assert rows_of(warehouse.read(EVENTS)) == [("a", 1, "2026-01-01"), ("d", 4, "2026-01-02")]
 
 
-def test_a_named_partition_without_rows_goes(warehouse, frame_of):
+def test_a_named_partition_without_rows_is_removed(warehouse, frame_of):
     rows = [("a", 1, "x=1 /ä"), ("b", 2, "2"), ("c", 3, "3")]
     warehouse.write(EVENTS, frame_of(*rows))
     warehouse.write(EVENTS, frame_of(("d", 4, "3")), replacing=[{"day": "x=1 /ä"}, {"day": "3"}, {"day": "never"}])
@@ -72,7 +72,7 @@ def test_a_table_is_replaced_as_a_whole(warehouse, frame_of, table, rows):
     assert rows_of(warehouse.read(table)) == rows
 
 
-def test_a_table_without_rows_is_found_with_its_columns_until_there_are_some(warehouse, frame_of):
+def test_a_table_without_rows_has_its_columns(warehouse, frame_of):
     for rows in ([], [("d", 4, "2026-01-02")], []):
         if rows:
             warehouse.write(EVENTS, frame_of(*rows))
@@ -114,7 +114,7 @@ def test_a_column_that_older_files_do_not_have_is_null(warehouse, frame_of, spar
     assert rows_of(warehouse.read(wider)) == [("a", 1, "x", None)]
 
 
-def test_a_frame_that_is_not_the_table_is_refused_with_every_difference(warehouse, spark):
+def test_a_frame_that_does_not_match_the_table_is_refused_with_every_difference(warehouse, spark):
     frame = spark.sql("SELECT 1 AS device, 'x' AS day, 'y' AS more")
     with pytest.raises(SchemaMismatch) as refused:
         warehouse.write(EVENTS, frame)
@@ -189,14 +189,14 @@ def dying(call, left):
     return instead
 
 
-def test_what_was_staged_without_a_plan_is_cleared_away_by_the_next_writer(warehouse, frame_of, tmp_path):
+def test_files_staged_without_a_plan_are_removed_by_the_next_writer(warehouse, frame_of, tmp_path):
     leftover = tmp_path / "tables" / STAGING / "left"
     (leftover / "new").mkdir(parents=True)
     with warehouse.writing("test"):
         assert not leftover.exists()
 
 
-def test_two_writers_are_not_let_in_and_the_second_is_told_who_is_there(spark, warehouse):
+def test_a_second_writer_is_refused_and_sees_who_is_first(spark, warehouse):
     other = Warehouse(spark, warehouse.storage.location)
     told = r"is being written by ingest \(process \d+ on .*, since 20"
     with warehouse.writing("ingest"), pytest.raises(Occupied, match=told), other.writing("follow"):
@@ -227,7 +227,7 @@ def test_tables_are_on_any_file_system_of_hadoop(spark, elsewhere, frame_of):
     assert warehouse.storage.local(warehouse.storage.location) is None
 
 
-def test_a_lock_elsewhere_is_a_file_that_the_error_names(spark, elsewhere):
+def test_a_remote_lock_is_a_file_that_the_error_names(spark, elsewhere):
     warehouse = Warehouse(spark, elsewhere)
     path = warehouse.storage.join(LOCK)
     with warehouse.writing("ingest"):
@@ -237,7 +237,7 @@ def test_a_lock_elsewhere_is_a_file_that_the_error_names(spark, elsewhere):
     assert not warehouse.storage.exists(path)
 
 
-def test_the_doctor_looks_at_a_landing_place_elsewhere(spark, elsewhere, tmp_path):
+def test_the_doctor_checks_a_remote_landing_place(spark, elsewhere, tmp_path):
     for name in ("a.jsonl.gz", "b.jsonl.gz.part", "dt=2026-01-01/c.jsonl.gz._COPYING_", "dt=2026-01-01/d.tar"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -264,6 +264,6 @@ def test_a_place_where_nothing_can_be_written_is_an_error_that_names_it(spark, f
 
 
 @pytest.mark.parametrize("wrong", [{"key": ("nobody",)}, {"key": (), "partition": ("device",)}], ids=["key", "order"])
-def test_a_table_that_makes_no_sense_cannot_be_made(wrong):
+def test_an_invalid_table_cannot_be_defined(wrong):
     with pytest.raises(ValueError, match=r"no column nobody|come last"):
         Table("t", COLUMNS, **wrong)

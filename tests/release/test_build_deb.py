@@ -21,19 +21,19 @@ def test_an_interpreter_that_is_not_debian_s_is_refused(tmp_path: Path, capsys) 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_system_without_debian_s_tools_is_told_what_to_install(monkeypatch, tmp_path: Path) -> None:
+def test_on_a_system_without_debian_s_tools_the_error_says_what_to_install(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ReleaseError, match=r"dpkg-deb, dpkg-gencontrol, dpkg-shlibdeps not found; .* dpkg-dev"):
         check_tools(Path("/usr/bin/python3"))
 
 
-def test_a_package_that_is_not_there_is_wrong_use(capsys) -> None:
+def test_a_package_that_does_not_exist_is_wrong_usage(capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["postroom-pipeline"])
     assert "there is no package postroom-pipeline" in capsys.readouterr().err
 
 
-def test_a_file_that_says_where_it_was_made_is_found(tmp_path: Path) -> None:
+def test_a_file_that_contains_its_build_path_is_reported(tmp_path: Path) -> None:
     home = tmp_path / "usr" / "lib" / "it"
     home.mkdir(parents=True)
     check_relocated(home, tmp_path)
@@ -43,7 +43,7 @@ def test_a_file_that_says_where_it_was_made_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["{stage}/usr/bin/python3", "/nowhere/python3"])
-def test_a_link_that_leads_where_nothing_will_be_is_found(target: str, tmp_path: Path) -> None:
+def test_a_dangling_link_is_reported(target: str, tmp_path: Path) -> None:
     home = tmp_path / "usr"
     home.mkdir()
     (home / "python3").symlink_to(target.format(stage=tmp_path))

@@ -90,7 +90,7 @@ done
 """
 
 
-def test_an_installation_serves_as_its_user_with_nothing_of_the_checkout(machine: Overlay) -> None:
+def test_an_installation_serves_as_its_user_without_the_checkout(machine: Overlay) -> None:
     install(machine, "new")
     assert machine.run("dpkg", "--verify", "postroom") == ""
     machine.run("postroomd", "check-permissions", "--root", "/var/lib/postroom")
@@ -104,7 +104,7 @@ def test_an_installation_serves_as_its_user_with_nothing_of_the_checkout(machine
     assert all(place.startswith(("/usr/lib/python3", "/usr/lib/postroom/")) for place in places)
 
 
-def test_what_is_installed_has_its_pages_completions_and_units(machine: Overlay) -> None:
+def test_an_installation_has_its_pages_completions_and_units(machine: Overlay) -> None:
     install(machine, "new")
     for page in ("man1/postroom.1", "man1/postroom-publish.1", "man8/postroomd.8", "man8/postroomd-backup.8"):
         assert machine.exists(f"/usr/share/man/{page}.gz")
@@ -122,7 +122,7 @@ def test_what_is_installed_has_its_pages_completions_and_units(machine: Overlay)
     assert "enabled" in machine.shell("systemctl --root=/ is-enabled postroomd.service")
 
 
-def test_the_console_is_a_package_of_its_own_beside_debian_s_python(machine: Overlay) -> None:
+def test_the_console_is_a_separate_package_that_uses_debian_s_python(machine: Overlay) -> None:
     install(machine, "console")
     assert machine.shell("postroom-console --version", user="nobody").startswith("postroom-console, version")
     assert machine.run("dpkg", "--verify", "postroom-console") == ""
@@ -164,7 +164,7 @@ def test_an_upgrade_from_the_last_release_keeps_every_message(machine: Overlay) 
     ]
 
 
-def test_a_removal_keeps_messages_and_a_purge_keeps_nothing(machine: Overlay) -> None:
+def test_a_removal_leaves_messages_and_a_purge_leaves_nothing(machine: Overlay) -> None:
     install(machine, "new")
     publish = "postroom publish --queue orders --message kept >/dev/null\n"
     machine.shell(SERVE + publish + STOP, user="postroom")
@@ -242,7 +242,7 @@ def version_of(deb: Path) -> str:
     return re.split(r"[~+-]", whole)[0]
 
 
-def test_a_package_says_which_python_it_needs_and_holds_nothing_that_others_can_change(debs: dict[str, Path]) -> None:
+def test_a_package_names_the_python_it_needs_and_contains_nothing_that_others_can_change(debs: dict[str, Path]) -> None:
     for name in ("new", "console"):
         fields = subprocess.check_output(["dpkg-deb", "--field", debs[name], "Depends"], text=True)
         assert re.fullmatch(r"python3\.\d+", fields.split(", ")[0])

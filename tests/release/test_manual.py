@@ -45,7 +45,7 @@ def test_every_program_that_a_package_installs_has_a_page_and_completions(share:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_option_of_every_command_stands_on_its_page(name: str, share: Path) -> None:
+def test_every_option_of_every_command_is_on_its_page(name: str, share: Path) -> None:
     for command in program(name).walk():
         text = page(share, command)
         assert f"\n.B {command.path}\n" in text
@@ -58,7 +58,7 @@ def test_every_option_of_every_command_stands_on_its_page(name: str, share: Path
 @pytest.mark.parametrize(
     "command", [one for one in program("postroom").walk() if not one.commands], ids=lambda c: c.path
 )
-def test_a_page_of_the_client_tells_the_options_that_its_help_tells(command: Command, capsys) -> None:
+def test_a_page_of_the_client_lists_the_options_of_its_help(command: Command, capsys) -> None:
     with pytest.raises(SystemExit):
         parse([*command.path.split()[1:], "--help"])
     lines = re.findall(r"^  (-.*?)(?:  .*)?$", capsys.readouterr().out, re.MULTILINE)
@@ -124,14 +124,14 @@ def test_bash_asks_the_other_programs(words: list[str], offered: list[str], shar
 
 
 @pytest.mark.parametrize("place", ["zsh/site-functions/_postroom", "fish/vendor_completions.d/postroom.fish"])
-def test_zsh_and_fish_are_told_every_word(place: str, share: Path) -> None:
+def test_zsh_and_fish_complete_every_word(place: str, share: Path) -> None:
     text = (share / place).read_text("utf-8")
     for command in program("postroom").walk():
         assert command.path.split()[-1] in text
         assert command.summary.replace("'", "'\\''") in text or not command.path.count(" ")
 
 
-def test_what_is_wanted_of_one_program_alone_is_all_that_is_written(tmp_path: Path) -> None:
+def test_only_the_files_of_the_requested_program_are_written(tmp_path: Path) -> None:
     assert main([str(tmp_path), "postroomd"]) == 0
     assert {path.name.split(".")[0].split("-")[0].strip("_") for path in tmp_path.rglob("*.*") if path.is_file()} == {
         "postroomd"

@@ -106,7 +106,7 @@ def test_today_s_console_reads_and_exports_the_released_daemon(make_recorded: Ma
 
 
 @pytest.mark.parametrize("store", ["sqlite", "filesystem", "hybrid"])
-def test_today_s_daemon_goes_on_where_the_released_one_was_killed(
+def test_today_s_daemon_continues_where_the_released_one_was_killed(
     store: str, make_recorded: MakeRecorded, make_daemon: MakeDaemon
 ) -> None:
     old = make_recorded("root", backend=store).start()

@@ -94,7 +94,7 @@ def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, told: str,
         check_fit(client, clone)
 
 
-def test_what_is_asked_for_wrongly_is_told(clone: Path, capsys) -> None:
+def test_wrong_usage_is_reported(clone: Path, capsys) -> None:
     assert main(["klient"], clone) == 1
     assert (
         "unknown package klient; the packages are client, common, console, daemon, pipeline" in capsys.readouterr().err
@@ -128,7 +128,7 @@ def broken(wheel: Path, made: Path, remove: str = "", add: str = "", replace: tu
         ({"remove": "licenses/LICENSE"}, "RECORD does not list"),
     ],
 )
-def test_a_wheel_that_is_not_what_the_package_is_is_refused(fault, told: str, client_wheel: Path, tmp_path) -> None:
+def test_a_wheel_that_differs_from_its_package_is_refused(fault, told: str, client_wheel: Path, tmp_path) -> None:
     with pytest.raises(ReleaseError, match=told):
         check_wheel(broken(client_wheel, tmp_path, **fault), find_package("client"))
 
@@ -141,7 +141,7 @@ def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def test_metadata_that_an_index_would_refuse_are_told(clone: Path, tmp_path: Path) -> None:
+def test_metadata_that_an_index_would_refuse_are_reported(clone: Path, tmp_path: Path) -> None:
     change(clone, "packages/client/pyproject.toml", 'license = "MIT"\n', "")
     client = find_package("client", clone)
     with pytest.raises(ReleaseError, match="the metadata lack license"):

@@ -57,7 +57,7 @@ def test_a_copy_is_the_source_with_licence_and_stamp_and_nothing_else(tmp_path: 
     assert "\ncommit " in stamp
 
 
-def test_a_second_copy_takes_the_place_of_the_first_though_it_was_run(tmp_path: Path) -> None:
+def test_a_second_copy_replaces_the_first_even_if_it_was_run(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     (copy / "__pycache__").mkdir()
     (copy / "__pycache__" / "client.cpython-311.pyc").write_bytes(b"compiled")
@@ -65,7 +65,7 @@ def test_a_second_copy_takes_the_place_of_the_first_though_it_was_run(tmp_path: 
     assert not (copy / "__pycache__").exists()
 
 
-def test_an_outdated_copy_is_replaced_whole(tmp_path: Path) -> None:
+def test_an_outdated_copy_is_replaced_completely(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     (copy / "gone.py").write_text("# a module of an earlier release\n")
     sums = subprocess.run(["sha256sum", "./gone.py"], cwd=copy, capture_output=True, text=True, check=True).stdout
@@ -114,7 +114,7 @@ def test_a_copy_that_somebody_has_changed_is_replaced_by_force_alone(hand, tmp_p
     assert "a local remedy" not in (copy / "client.py").read_text()
 
 
-def test_a_client_that_cannot_be_imported_does_not_take_the_place_of_one_that_can(tmp_path: Path) -> None:
+def test_a_client_that_cannot_be_imported_does_not_replace_one_that_can(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     before = (copy / "VENDORED").read_bytes()
     broken = tmp_path / "python9"
@@ -139,7 +139,9 @@ def test_a_client_that_cannot_be_imported_does_not_take_the_place_of_one_that_ca
         ([str(PACKAGE.parent)], 2, "is where the client is kept"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line_and_leaves_nothing(arguments, status, told, tmp_path: Path) -> None:
+def test_an_impossible_request_is_reported_in_one_line_and_leaves_nothing(
+    arguments, status, told, tmp_path: Path
+) -> None:
     done = vendor(*(one.format(tmp=tmp_path) for one in arguments))
     assert (done.returncode, done.stdout) == (status, "")
     assert told in done.stderr
@@ -147,7 +149,7 @@ def test_what_cannot_be_done_is_told_in_one_line_and_leaves_nothing(arguments, s
     assert names(tmp_path) == set()
 
 
-def test_help_is_no_mistake() -> None:
+def test_help_is_not_an_error() -> None:
     done = vendor("--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "DEST" in done.stdout and "#" not in done.stdout

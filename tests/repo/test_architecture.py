@@ -162,7 +162,7 @@ def test_a_package_imports_only_what_it_declares(package):
         assert not declared
 
 
-def test_the_client_imports_its_own_modules_by_relative_imports_and_else_only_the_standard_library(root):
+def test_the_client_imports_its_own_modules_relatively_and_otherwise_only_the_standard_library(root):
     source = root / "packages" / "client" / "src" / "postroom_client"
     python_2_only = {"__builtin__", "Queue", "thread", "urlparse"}
     for path in modules(source):

@@ -96,7 +96,7 @@ def test_a_message_that_is_delivered_twice_ends_the_run(worker, queue):
         run_round(worker)
 
 
-def test_a_message_that_is_lost_is_found(worker, queue):
+def test_a_message_that_is_lost_ends_the_run(worker, queue):
     run_round(worker)
     queue.bodies.pop()
     with pytest.raises(WrongMessages, match="has 63 messages and should have 64"):
@@ -115,7 +115,7 @@ def test_a_message_that_was_never_published_ends_the_run():
         ledger.settle(list(other.make(1)))
 
 
-def test_what_goes_wrong_in_a_queues_process_is_told(tmp_path):
+def test_an_error_in_a_queues_process_is_reported(tmp_path):
     process = QueueProcess(Path(sys.executable), "sqlite", tmp_path / "sqlite")
     try:
         with pytest.raises(RuntimeError, match="our stores are measured durable"):

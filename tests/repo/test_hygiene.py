@@ -61,7 +61,7 @@ def test_there_is_no_lock_file(root):
     assert "uv.lock" in (root / ".gitignore").read_text().split()
 
 
-def test_constraints_hold_names_and_versions_only(root):
+def test_constraints_have_names_and_versions_only(root):
     lines = (root / "constraints.txt").read_text().splitlines()
     constraints = [line for line in lines if not line.startswith("#")]
     assert constraints
@@ -69,7 +69,7 @@ def test_constraints_hold_names_and_versions_only(root):
         assert re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", line), line
 
 
-def test_everything_that_is_installed_is_constrained(root, package):
+def test_every_installed_package_is_constrained(root, package):
     def plain(requirement):
         return re.split(r"[^A-Za-z0-9_.-]", requirement)[0].replace("_", "-").lower()
 

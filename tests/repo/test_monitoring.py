@@ -46,7 +46,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("place", "expression"), list(expressions()))
-def test_an_expression_names_only_what_the_daemon_tells(place: str, expression: str) -> None:
+def test_an_expression_names_only_metrics_of_the_daemon(place: str, expression: str) -> None:
     named = re.findall(r"(postroom_\w+)(?:\{([^}]*)\})?", expression)
     assert named, place
     for name, selector in named:
@@ -57,7 +57,7 @@ def test_an_expression_names_only_what_the_daemon_tells(place: str, expression: 
     assert {label.strip() for labels in grouped for label in labels.split(",")} <= known, place
 
 
-def test_every_alert_has_a_severity_says_what_is_and_what_to_do() -> None:
+def test_every_alert_has_a_severity_a_description_and_advice() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names)
     for rule in rules():
@@ -65,7 +65,7 @@ def test_every_alert_has_a_severity_says_what_is_and_what_to_do() -> None:
         assert "instance" in rule["annotations"]["summary"] and rule["annotations"]["action"].endswith(".")
 
 
-def test_the_dashboard_has_places_for_all_panels_and_chooses_its_source() -> None:
+def test_the_dashboard_places_all_panels_and_lets_the_user_choose_its_source() -> None:
     board = json.loads(DASHBOARD.read_text())
     assert len({one["id"] for one in panels()}) == len(panels())
     taken: set[tuple[int, int]] = set()

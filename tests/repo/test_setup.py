@@ -28,7 +28,7 @@ def stamps(root):
 
 
 @pytest.mark.parametrize("arguments", [["--spark"], ["--with-spark", "more"]])
-def test_a_setup_that_is_asked_for_what_it_does_not_know_does_nothing(root, arguments):
+def test_a_setup_with_an_unknown_option_does_nothing(root, arguments):
     run = subprocess.run([root / "scripts" / "setup", *arguments], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "setup: unknown argument, the only one is --with-spark\n"
@@ -44,12 +44,12 @@ def test_the_checks_without_java_say_what_to_install(root, tmp_path):
     assert "apt-get install openjdk-17-jre-headless" in run.stderr
 
 
-def test_an_interpreter_that_is_not_there_is_not_found(root, tmp_path):
+def test_an_interpreter_that_does_not_exist_is_not_found(root, tmp_path):
     run = subprocess.run([root / "scripts" / "find-python", "2.6", "9.9"], cwd=tmp_path, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (1, "")
 
 
-def test_the_first_interpreter_that_is_there_is_found(root):
+def test_the_first_interpreter_that_exists_is_found(root):
     wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
     run = subprocess.run([root / "scripts" / "find-python", "9.9", wanted], capture_output=True, text=True)
     assert run.returncode == 0

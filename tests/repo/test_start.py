@@ -52,7 +52,7 @@ def wait_for(what, condition):
         time.sleep(0.05)
 
 
-def test_without_a_terminal_it_runs_a_while_and_prints_what_flowed(root, tmp_path, running):
+def test_without_a_terminal_it_runs_a_while_and_prints_the_traffic(root, tmp_path, running):
     run = subprocess.run(
         command(root, tmp_path, "--seconds", "3"),
         capture_output=True,

@@ -46,7 +46,7 @@ def test_a_package_installs_alone_and_everything_in_it_imports(root, package, wh
     environment.check(package.module, package.scripts)
 
 
-def test_what_is_installed_from_the_wheels_works_together_without_the_checkout(root, packages, wheels, tmp_path):
+def test_packages_installed_from_the_wheels_work_together_without_the_checkout(root, packages, wheels, tmp_path):
     environment = Environment(tmp_path / "venv")
     for package in packages:
         if package.name in ("console", "daemon"):

@@ -50,7 +50,7 @@ def test_the_log_files_are_for_their_group(served: RunningService) -> None:
     assert any(one["message"].startswith("serving ") for one in records)
 
 
-def test_the_figures_are_there_for_a_collector_that_is_another_user(served: RunningService) -> None:
+def test_a_collector_of_another_user_can_read_the_metrics(served: RunningService) -> None:
     served.publish("anna", "figures")
     wanted = 'postroom_queue_messages{queue="figures",state="ready"} 1\n'
     served.machine.until(lambda: wanted in served.machine.ask("cat", FIGURES, user="otto").stdout, "it is told")

@@ -78,7 +78,7 @@ def test_owners_groups_and_modes_are_as_designed(still: RunningService) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
-def test_what_is_wrong_is_told_with_what_mends_it(still: RunningService, damage: dict[str, str]) -> None:
+def test_faults_are_reported_with_the_remedy(still: RunningService, damage: dict[str, str]) -> None:
     for command in damage:
         still.machine.run("sh", "-c", command)
     code, findings = still.permissions()
@@ -101,7 +101,7 @@ def test_the_text_says_what_to_do_and_how_many_there_are(still: RunningService) 
     still.machine.run("chmod", "3733", f"{IPC}/requests")
 
 
-def test_a_clients_name_neither_forges_advice_nor_is_a_way_to_what_is_roots(still: RunningService) -> None:
+def test_a_clients_name_can_neither_forge_advice_nor_reach_files_of_root(still: RunningService) -> None:
     still.machine.run("mkdir", f"{IPC}/responses/x\n    rm -rf ~\x1b[2J", user="anna")
     told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
     assert "\n    rm -rf ~" not in told
@@ -139,7 +139,9 @@ def test_a_root_of_one_user_is_closed_to_others(machine: Machine) -> None:
         (("new", "--user", "nobody-of-that-name"), "there is no user nobody-of-that-name"),
     ],
 )
-def test_a_box_that_cannot_be_given_is_refused(still: RunningService, words: tuple[str, ...], why: str) -> None:
+def test_a_response_directory_that_cannot_be_given_is_refused(
+    still: RunningService, words: tuple[str, ...], why: str
+) -> None:
     still.machine.run("install", "-d", "-o", "bert", "-g", "postroom", "-m", "0770", f"{IPC}/responses/theirs")
     still.machine.run("ln", "-sfn", "/etc", f"{IPC}/responses/linked", user="bert")
     refused = still.machine.ask("postroomd", "add-client", *words, "--root", ROOT)
@@ -148,13 +150,13 @@ def test_a_box_that_cannot_be_given_is_refused(still: RunningService, words: tup
     assert why in refused.stderr
 
 
-def test_a_look_by_root_leaves_nothing_that_the_daemon_cannot_use(still: RunningService) -> None:
+def test_a_check_by_root_leaves_no_file_that_the_daemon_cannot_use(still: RunningService) -> None:
     still.machine.ask("postroomd", "verify", "--root", ROOT)
     touched = [f"{ROOT}/postroomd.lock", f"{ROOT}/journal", f"{ROOT}/data"]
     assert not still.machine.run("find", *touched, "!", "-user", "postroom")
 
 
-def test_only_root_sets_a_system_up_and_gives_boxes_away(still: RunningService) -> None:
+def test_only_root_sets_a_system_up_and_gives_response_directories_away(still: RunningService) -> None:
     for words in (("init", "--system"), ("add-client", "given", "--root", ROOT, "--user", "anna")):
         refused = still.machine.ask("postroomd", *words, user="postroom")
         assert refused.returncode == 1, refused

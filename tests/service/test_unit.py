@@ -40,7 +40,7 @@ mv {IPC}/requests/$1.$2.json.tmp {IPC}/requests/$1.$2.json
 """
 
 
-def test_the_unit_is_hardly_exposed() -> None:
+def test_the_unit_has_a_low_exposure() -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
     analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SHARE / "postroomd.service")]
@@ -57,12 +57,12 @@ def test_packaging_has_the_files_that_are_installed() -> None:
 
 
 @pytest.mark.parametrize("script", ["postroomd.openrc", "postroomd.runit", "postroomd.runit-log"])
-def test_the_scripts_for_other_systems_are_sound(script: str) -> None:
+def test_the_scripts_for_other_systems_are_valid(script: str) -> None:
     subprocess.run(["sh", "-n", SHARE / script], check=True)
     assert os.access(SHARE / script, os.X_OK)
 
 
-def test_systemd_knows_all_that_the_unit_says(served: RunningService) -> None:
+def test_systemd_knows_every_directive_of_the_unit(served: RunningService) -> None:
     checked = served.machine.ask("systemd-analyze", "verify", "--man=no", UNIT)
     assert (checked.returncode, checked.stderr) == (0, "")
 
@@ -73,12 +73,12 @@ def test_clients_of_several_users_send_and_receive(served: RunningService) -> No
     assert received == keys
 
 
-def test_whoever_is_in_no_group_does_not_reach_the_mailbox(served: RunningService) -> None:
+def test_a_user_in_no_group_cannot_reach_the_mailbox(served: RunningService) -> None:
     with pytest.raises(MachineError, match="Permission denied"):
         served.publish("otto", "several")
 
 
-def test_clients_neither_see_nor_touch_what_is_others(served: RunningService) -> None:
+def test_clients_neither_see_nor_touch_files_of_others(served: RunningService) -> None:
     served.publish("anna", "private")
     box = served.machine.run("find", f"{IPC}/responses", "-user", "anna").split()[0]
     served.machine.run(
@@ -180,21 +180,21 @@ def _migrate(served: RunningService, backend: str) -> None:
     served.start()
 
 
-def test_time_goes_on_exactly_after_a_restart_for_the_boot_is_known(served: RunningService) -> None:
+def test_time_continues_exactly_after_a_restart_in_the_same_boot(served: RunningService) -> None:
     served.machine.run("systemctl", "restart", UNIT)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     marks = [event for event in served.events() if event["type"] == "clock_marked"]
     assert {mark["bootId"] for mark in marks} == {boot_id}
 
 
-def test_systemd_shows_how_much_there_is(served: RunningService) -> None:
+def test_systemd_shows_backlog_and_rates(served: RunningService) -> None:
     served.publish("anna", "shown")
     served.machine.run("systemctl", "restart", UNIT)
     served.machine.until(lambda: served.shows("StatusText").startswith("serving: "), "the status line is there")
     assert re.match(r"serving: \d+ ready.*; per second: [\d.]+ publish, ", served.shows("StatusText"))
 
 
-def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started_again(served: RunningService) -> None:
+def test_a_daemon_that_hangs_is_killed_by_the_watchdog_logs_where_and_is_restarted(served: RunningService) -> None:
     key, before = served.publish("anna", "hang"), served.pid
     served.machine.run("kill", "-STOP", str(before))
     served.until_ready_again(before)
@@ -204,7 +204,7 @@ def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started
 
 
 @pytest.mark.parametrize("signal", ["KILL", "TERM"])
-def test_a_daemon_that_somebody_ends_is_started_again(served: RunningService, signal: str) -> None:
+def test_a_killed_daemon_is_restarted(served: RunningService, signal: str) -> None:
     key, before = served.publish("anna", signal), served.pid
     served.machine.run("kill", f"-{signal}", str(before))
     served.until_ready_again(before)
@@ -222,7 +222,7 @@ def test_a_reload_puts_a_new_configuration_in_force_without_a_restart(served: Ru
     assert served.pid == before
 
 
-def test_a_configuration_that_cannot_be_used_is_told_to_whoever_reloads_and_to_the_log(served: RunningService) -> None:
+def test_an_invalid_configuration_is_reported_to_the_reloading_user_and_the_log(served: RunningService) -> None:
     served.publish("anna", "kept")
     before = served.pid
     served.machine.write(CONFIGURATION, '{"backend": 7}')
@@ -237,7 +237,7 @@ def test_a_configuration_that_cannot_be_used_is_told_to_whoever_reloads_and_to_t
         _configure(served, {})
 
 
-def test_a_service_that_could_not_start_comes_up_by_itself_once_its_configuration_is_mended(
+def test_a_service_that_could_not_start_starts_by_itself_once_its_configuration_is_repaired(
     served: RunningService,
 ) -> None:
     served.machine.write(CONFIGURATION, "{")
@@ -275,7 +275,7 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(served: RunningService) 
     assert served.postroom("anna", "status", "--queue", "load")["metrics"]["ready"] >= len(keys)
 
 
-def test_directories_that_somebody_has_removed_are_made_again_at_the_start(served: RunningService) -> None:
+def test_removed_directories_are_recreated_at_the_start(served: RunningService) -> None:
     served.stop()
     served.machine.run("rm", "--recursive", IPC, f"{ROOT}/traffic")
     served.start()
@@ -291,7 +291,7 @@ def test_a_daemon_says_at_its_start_what_is_wrong(served: RunningService) -> Non
     assert "/var/lib: has the mode 0777" in served.log()
 
 
-def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: RunningService) -> None:
+def test_a_client_without_a_response_directory_has_one_made(served: RunningService) -> None:
     def send(client: str, number: int) -> None:
         request: dict[str, object] = {"requestId": f"r{number}", "clientId": client, "command": "publish"}
         request |= {"timestampMs": 1, "deadlineMs": 0, "payload": {"queue": "cpp", "message": "x"}}
@@ -318,7 +318,7 @@ def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: RunningSe
 
 
 @pytest.mark.parametrize("gone", ["requests", ""])
-def test_a_mailbox_that_is_removed_under_a_daemon_is_made_again_by_who_may(served: RunningService, gone: str) -> None:
+def test_a_mailbox_removed_under_a_daemon_is_recreated_if_permitted(served: RunningService, gone: str) -> None:
     before = served.pid
     served.machine.run("rm", "--recursive", f"{IPC}/{gone}")
     served.until_ready_again(before)
@@ -327,7 +327,7 @@ def test_a_mailbox_that_is_removed_under_a_daemon_is_made_again_by_who_may(serve
     assert f"{IPC}/{gone}".rstrip("/") + " was removed, and only root can make it" in served.log()
 
 
-def test_what_is_set_up_already_stays_and_what_is_missing_is_completed(served: RunningService) -> None:
+def test_existing_setup_stays_and_missing_parts_are_added(served: RunningService) -> None:
     told = served.machine.run("postroomd", "init", "--system")
     assert f"{CONFIGURATION}: exists" in told
     assert "/etc/systemd/system/postroomd.service: exists\n" in told

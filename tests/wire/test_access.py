@@ -137,7 +137,7 @@ def ways_in(key: str, lease: Fields, dead: str) -> list[tuple[str, Fields]]:
     ]
 
 
-def test_no_command_leads_into_a_queue_that_is_another_users(make_shared: MakeDaemon) -> None:
+def test_no_command_gives_access_to_a_queue_of_another_user(make_shared: MakeDaemon) -> None:
     daemon = make_shared(config=RULES).start()
     ask_as(daemon, ANNA, "set_policy", queue="line.a", policy={"dlq": {"queue": "dead"}})
     ask_as(daemon, ANNA, "set_schedule", name="hers", queue="line.a", cron="0 0 1 1 *")
@@ -160,7 +160,7 @@ def test_no_command_leads_into_a_queue_that_is_another_users(make_shared: MakeDa
     assert "line.a" not in ask_as(daemon, BERT, "metrics", format="prometheus")["text"]
 
 
-def test_the_files_of_journal_traffic_and_data_are_no_way_around(make_shared: MakeDaemon) -> None:
+def test_the_files_of_journal_traffic_and_data_do_not_bypass_the_rules(make_shared: MakeDaemon) -> None:
     daemon = make_shared(config=RULES).start()
     ask_as(daemon, ANNA, "publish", queue="line.a", message="secret")
     for directory in ("journal", "traffic", "data", "quarantine", "ipc/dead", "ipc/requests"):
@@ -174,7 +174,7 @@ def test_the_files_of_journal_traffic_and_data_are_no_way_around(make_shared: Ma
                     file.read_bytes()
 
 
-def test_a_refused_request_has_a_traffic_line_with_its_user_and_a_batch_says_how_much_of_it(
+def test_a_refused_request_has_a_traffic_line_with_its_user_and_a_batch_counts_its_refusals(
     make_shared: MakeDaemon,
 ) -> None:
     daemon = make_shared("--traffic-sample-every", "1000000", config=RULES).start()
@@ -189,7 +189,7 @@ def test_a_refused_request_has_a_traffic_line_with_its_user_and_a_batch_says_how
     ]
 
 
-def test_who_is_refused_again_and_again_has_few_lines_and_all_are_counted(make_shared: MakeDaemon) -> None:
+def test_repeated_refusals_of_a_user_have_few_lines_and_are_all_counted(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--traffic-refusals-per-minute", "5", config=RULES).start()
     sent = [send_as(daemon, BERT, "browse", {"queue": "line.a"}) for _ in range(40)]
     sent += [send_as(daemon, CARL, "publish", {"queue": "line.a"}) for _ in range(3)]
@@ -201,7 +201,7 @@ def test_who_is_refused_again_and_again_has_few_lines_and_all_are_counted(make_s
     assert (uids.count(BERT), uids.count(CARL)) == (5, 3)
 
 
-def test_a_request_under_the_id_of_anothers_box_is_told_of_with_the_user_who_sent_it(make_shared: MakeDaemon) -> None:
+def test_a_request_under_the_client_id_of_another_user_is_logged_with_its_sender(make_shared: MakeDaemon) -> None:
     daemon = make_shared().start()
     ask_as(daemon, ANNA, "publish", queue="q", message="x")
     forged = daemon.request("purge", {"queue": "q"}, client_id=client_of(ANNA))
@@ -219,7 +219,7 @@ def test_a_request_under_the_id_of_anothers_box_is_told_of_with_the_user_who_sen
     assert not daemon.answer_path(forged).exists()
 
 
-def test_a_registered_client_id_is_for_its_user_also_where_another_one_has_made_its_box(
+def test_a_registered_client_id_belongs_to_its_user_even_if_another_made_its_response_directory(
     make_shared: MakeDaemon,
 ) -> None:
     daemon = make_shared(config={"clients": {"press-7": str(ANNA)}}).start()
@@ -244,7 +244,9 @@ def test_a_registered_client_id_is_for_its_user_also_where_another_one_has_made_
     assert code(daemon, owners) == "OK"
 
 
-def test_an_answer_is_not_put_into_a_box_that_has_become_another_users(make_shared: MakeDaemon) -> None:
+def test_an_answer_is_not_written_to_a_response_directory_that_has_become_another_users(
+    make_shared: MakeDaemon,
+) -> None:
     daemon = make_shared().start()
     waiting = send_as(daemon, ANNA, "consume_next", {"queue": "q", "waitMs": 600_000})
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 1, "she waits")
@@ -263,7 +265,7 @@ def test_an_answer_is_not_put_into_a_box_that_has_become_another_users(make_shar
     assert daemon.answer(waiting)["data"]["message"]["payload"] == "secret"
 
 
-def test_a_reload_exchanges_the_rules_for_all_that_come_and_all_that_wait(make_shared: MakeDaemon) -> None:
+def test_a_reload_replaces_the_rules_for_new_and_waiting_requests(make_shared: MakeDaemon) -> None:
     daemon = make_shared(config=RULES).start()
     waiting = send_as(daemon, ANNA, "consume_next", {"queue": "line.a", "waitMs": 600_000})
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 1, "she waits")
@@ -286,7 +288,7 @@ def test_a_reload_exchanges_the_rules_for_all_that_come_and_all_that_wait(make_s
     assert ask_as(daemon, BERT, "consume_next", queue="line.a")["message"]
 
 
-def test_groups_count_the_primary_one_and_those_joined(make_shared: MakeDaemon, tmp_path: Path) -> None:
+def test_primary_and_supplementary_groups_count(make_shared: MakeDaemon, tmp_path: Path) -> None:
     rules = [
         {"who": ["group users"], "queue": "of users", "allow": ["publish"]},
         {"who": ["group 5000"], "queue": "of menders", "allow": ["publish"]},
@@ -307,9 +309,7 @@ def test_groups_count_the_primary_one_and_those_joined(make_shared: MakeDaemon, 
     }
 
 
-def test_members_of_postroom_ops_operate_without_a_word_in_the_configuration(
-    make_shared: MakeDaemon, tmp_path: Path
-) -> None:
+def test_members_of_postroom_ops_operate_without_any_configuration(make_shared: MakeDaemon, tmp_path: Path) -> None:
     group = groups().replace("postroom-ops:x:5001:", "postroom-ops:x:5001:anna")
     daemon = make_shared(wrapper=with_accounts(tmp_path, PASSWD, group)).start()
     assert code_of(daemon, BERT, "publish", queue="q") == "OK"
@@ -341,7 +341,7 @@ print(told)
 """
 
 
-def test_who_joins_a_group_has_its_rights_within_a_minute(tmp_path: Path) -> None:
+def test_a_user_who_joins_a_group_has_its_rights_within_a_minute(tmp_path: Path) -> None:
     begin = with_accounts(tmp_path, PASSWD, groups())
     command = [*begin, sys.executable, "-c", _JOINING, str(ANNA), groups("anna")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -351,7 +351,7 @@ def test_who_joins_a_group_has_its_rights_within_a_minute(tmp_path: Path) -> Non
     assert done.stdout.strip() == "[True, True, False]"
 
 
-def test_the_answer_of_a_repeat_is_for_the_user_who_sent_the_first(make_shared: MakeDaemon) -> None:
+def test_a_repeat_is_answered_only_for_the_user_of_the_first_request(make_shared: MakeDaemon) -> None:
     daemon = make_shared(config=RULES).start()
     ask_as(daemon, ANNA, "publish", queue="line.a", message="secret")
     first = send_as(daemon, ANNA, "consume_next", {"queue": "line.a"})

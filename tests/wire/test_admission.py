@@ -20,7 +20,7 @@ def code(daemon: Daemon, sent: Sent) -> str:
 
 
 @on_every_store
-def test_of_many_who_publish_at_once_as_many_get_in_as_there_is_room_for(daemon: Daemon) -> None:
+def test_of_many_simultaneous_publishes_as_many_succeed_as_there_is_space_for(daemon: Daemon) -> None:
     policy(daemon, limits={"messages": 100})
     sent = [daemon.send("publish", {"queue": "q", "message": str(number)}) for number in range(150)]
     codes = [code(daemon, one) for one in sent]
@@ -30,7 +30,7 @@ def test_of_many_who_publish_at_once_as_many_get_in_as_there_is_room_for(daemon:
 
 
 @on_every_store
-def test_a_key_that_was_used_is_known_to_the_next_daemon_though_the_last_was_killed(daemon: Daemon) -> None:
+def test_a_used_key_is_remembered_by_the_next_daemon_even_after_a_kill(daemon: Daemon) -> None:
     policy(daemon, deduplication={"mode": "window", "windowSec": 3600})
     first = daemon.ask("publish", queue="q", message="once", deduplicationKey="k")
     daemon.settle("ack", daemon.consume("q"))
@@ -41,7 +41,7 @@ def test_a_key_that_was_used_is_known_to_the_next_daemon_though_the_last_was_kil
     assert daemon.counts("q") == {}
 
 
-def test_of_many_who_tell_the_same_at_once_one_is_the_first(daemon: Daemon) -> None:
+def test_of_many_simultaneous_duplicates_one_is_the_first(daemon: Daemon) -> None:
     policy(daemon, deduplication={"mode": "while-present"})
     sent = [daemon.send("publish", {"queue": "q", "deduplicationKey": "k"}) for _ in range(40)]
     answers = [daemon.answer(one)["data"] for one in sent]
@@ -60,7 +60,7 @@ def test_a_consumer_that_waits_at_its_limit_is_served_when_it_settles(daemon: Da
     assert daemon.answer(waiting)["data"]["message"]["payload"] == "second"
 
 
-def test_the_schema_of_the_cpp_system_is_checked_with_its_texts(make_daemon: MakeDaemon) -> None:
+def test_the_schema_of_the_cpp_system_is_checked_with_its_error_texts(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon()
     rules = [
         {"field": "deviceId", "type": "required"},

@@ -29,7 +29,7 @@ def story() -> list[Event]:
     ]
 
 
-def test_a_sound_journal_passes() -> None:
+def test_an_intact_journal_passes() -> None:
     ledger = audit(story())
     assert ledger.counts("q") == {}
     assert ledger.totals["q", "acked"] == 1
@@ -52,19 +52,19 @@ def test_a_sound_journal_passes() -> None:
         (4, {"n": 2}, "has 1 events"),
     ],
 )
-def test_a_broken_promise_is_found(index: int, change: dict[str, Any], said: str) -> None:
+def test_a_broken_promise_is_reported(index: int, change: dict[str, Any], said: str) -> None:
     events = story()
     events[index] = events[index] | change
     with pytest.raises(AssertionError, match=said):
         audit(events)
 
 
-def test_a_message_that_is_published_twice_is_found() -> None:
+def test_a_message_that_is_published_twice_is_reported() -> None:
     with pytest.raises(AssertionError, match="published twice"):
         audit([*story(), event("published", 6, 60, message={})])
 
 
-def test_a_message_that_comes_back_after_its_ack_is_found() -> None:
+def test_a_message_that_comes_back_after_its_ack_is_reported() -> None:
     with pytest.raises(AssertionError, match="leased while it is gone"):
         audit([*story(), event("leased", 6, 60, lease="l3", consumer="c", untilEngineMs=90, attempt=3)])
 
@@ -86,7 +86,7 @@ def letters() -> list[Event]:
     ]
 
 
-def test_a_sound_journal_of_leased_dead_letters_passes() -> None:
+def test_an_intact_journal_of_leased_dead_letters_passes() -> None:
     assert audit(letters()).counts("q") == {}
     assert audit(letters()[:4]).counts("q") == {"dead": 1}
 
@@ -113,7 +113,7 @@ def test_a_sound_journal_of_leased_dead_letters_passes() -> None:
         (7, {"queue": "q.dlq"}, "it is in q"),
     ],
 )
-def test_a_broken_promise_about_a_leased_dead_letter_is_found(index: int, change: dict[str, Any], said: str) -> None:
+def test_a_broken_promise_about_a_leased_dead_letter_is_reported(index: int, change: dict[str, Any], said: str) -> None:
     events = letters()
     events[index] = {name: value for name, value in (events[index] | change).items() if value is not None}
     with pytest.raises(AssertionError, match=said):
@@ -121,14 +121,14 @@ def test_a_broken_promise_about_a_leased_dead_letter_is_found(index: int, change
 
 
 @pytest.mark.parametrize("reason", ["PURGED", "QUEUE_FULL"])
-def test_a_leased_dead_letter_does_not_give_way(reason: str) -> None:
+def test_a_leased_dead_letter_is_not_evicted(reason: str) -> None:
     drop = event("dropped", 5, 40, failure={"reasonCode": reason})
     with pytest.raises(AssertionError, match="which is leased"):
         audit([*letters()[:4], drop])
     audit([*letters()[:3], drop | {"id": 4, "req": 4, "grp": 4}])
 
 
-def test_a_letter_that_is_set_apart_is_not_leased() -> None:
+def test_a_quarantined_dead_letter_is_not_leased() -> None:
     apart = event("quarantined", 4, 20, phase="quarantined")
     leased = event("leased", 5, 30, lease="l2", consumer="m", untilEngineMs=50, attempt=1)
     with pytest.raises(AssertionError, match="that is quarantined"):

@@ -86,7 +86,7 @@ def drained(daemon: Daemon) -> list[tuple[str, str]]:
 
 
 @on_every_store
-def test_backed_up_under_load_killed_and_lost_it_delivers_exactly_what_was_waiting(
+def test_after_a_backup_under_load_a_kill_and_a_loss_exactly_the_waiting_messages_are_delivered(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     daemon.ask(
@@ -120,7 +120,7 @@ def test_backed_up_under_load_killed_and_lost_it_delivers_exactly_what_was_waiti
     assert ids == list(range(1, len(ids) + 1))
 
 
-def test_a_root_is_taken_back_to_a_moment_of_its_day(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_root_is_restored_to_a_moment_of_its_day(daemon: Daemon, tmp_path: Path) -> None:
     first = daemon.publish("q", "before the backup")
     done(daemon, "backup", "--to", tmp_path / "backup.tar.gz")
     second = daemon.publish("q", "before the mistake")
@@ -147,7 +147,7 @@ def test_a_daemon_does_not_serve_a_root_whose_restore_was_interrupted(daemon: Da
     assert "its restore was interrupted" in daemon.log()
 
 
-def test_a_backup_on_standard_output_is_told_of_on_standard_error(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_backup_to_standard_output_reports_on_standard_error(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q")
     ended = daemon.tool("backup", "--to", "-")
     assert b"1 message of 1 queue" in ended.stderr
@@ -166,7 +166,7 @@ def test_a_backup_on_standard_output_is_told_of_on_standard_error(daemon: Daemon
         (("--backend", "memory"), "backend memory stores nothing"),
     ],
 )
-def test_a_restore_that_makes_no_sense_is_refused(
+def test_a_contradictory_restore_is_refused(
     make_daemon: MakeDaemon, tmp_path: Path, arguments: tuple[str, ...], text: str
 ) -> None:
     daemon = make_daemon()

@@ -53,7 +53,7 @@ def test_a_repeat_of_a_batch_gets_the_first_results_and_changes_nothing(daemon: 
     assert [event["type"] for event in daemon.events()[count:]] == ["clock_marked"], "a repeat was executed"
 
 
-def test_a_batch_serves_all_who_wait_for_it(daemon: Daemon) -> None:
+def test_a_batch_serves_all_waiting_consumers(daemon: Daemon) -> None:
     many = daemon.send("consume_next", {"queue": "q", "max": 2, "waitMs": 60000})
     one = daemon.send("consume_next", {"queue": "q", "waitMs": 60000})
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 2, "both wait")
@@ -62,7 +62,7 @@ def test_a_batch_serves_all_who_wait_for_it(daemon: Daemon) -> None:
     assert daemon.answer(one)["data"]["message"]["payload"] == "c"
 
 
-def test_a_batch_is_whole_or_absent_after_a_kill(daemon: Daemon) -> None:
+def test_a_batch_is_complete_or_absent_after_a_kill(daemon: Daemon) -> None:
     sent = daemon.send("publish_batch", {"queue": "q", "messages": [{"message": str(n)} for n in range(500)]})
     daemon.wait(lambda: daemon.segments() and b"published" in daemon.segments()[-1].read_bytes(), "it is journaled")
     daemon.kill()

@@ -84,7 +84,7 @@ def test_a_restart_in_the_same_boot_is_exact(step_ms: int, off_ms: int) -> None:
         (-10 * YEAR_MS, 0),
     ],
 )
-def test_a_reboot_counts_the_gap_of_the_wall_clock_where_it_is_plausible(off_ms: int, counted_ms: int) -> None:
+def test_a_reboot_counts_the_gap_of_the_wall_clock_if_plausible(off_ms: int, counted_ms: int) -> None:
     machine = Machine()
     clock = machine.clock()
     mark = mark_of(clock)
@@ -123,7 +123,7 @@ def test_without_a_mark_the_last_event_decides() -> None:
     assert restarted(machine, None, Now(500, START_WALL_MS)).now().engine == 60_500
 
 
-def test_a_boot_clock_that_went_back_under_the_same_id_is_not_believed() -> None:
+def test_a_boot_clock_that_went_back_under_the_same_id_is_not_trusted() -> None:
     machine = Machine(boot_ms=5_000)
     mark = mark_of(machine.clock())
     machine.boot_ms = 10

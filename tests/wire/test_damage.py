@@ -142,7 +142,7 @@ TAILS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("store", ["with its store", "without its store"])
-def test_what_was_appended_to_the_journal_is_cut_off_and_kept(damaged: Daemon, tail: str, store: str) -> None:
+def test_bytes_appended_to_the_journal_are_cut_off_and_quarantined(damaged: Daemon, tail: str, store: str) -> None:
     path = last_segment(damaged)
     data = path.read_bytes()
     path.write_bytes(TAILS[tail](data))
@@ -223,7 +223,7 @@ def test_bits_flipped_anywhere_never_stop_the_start_nor_deliver_a_wrong_payload(
 
 
 @on_every_store
-def test_a_lost_lease_event_does_not_stop_what_follows_from_being_folded(damaged: Daemon) -> None:
+def test_a_lost_lease_event_does_not_stop_the_fold_of_later_events(damaged: Daemon) -> None:
     damaged.start()
     damaged.settle("ack", damaged.consume("q"))
     damaged.kill()
@@ -237,7 +237,7 @@ def test_a_lost_lease_event_does_not_stop_what_follows_from_being_folded(damaged
     serves_on(damaged, events_lost=True)
 
 
-def test_segments_that_are_empty_or_no_segments_are_passed_over(damaged: Daemon) -> None:
+def test_empty_segments_and_foreign_files_are_ignored(damaged: Daemon) -> None:
     folder = damaged.root / "journal"
     (folder / "00000000000000009999.jsonl").touch()
     (folder / "notes.txt").write_text("left by a technician")
@@ -249,7 +249,7 @@ def test_segments_that_are_empty_or_no_segments_are_passed_over(damaged: Daemon)
 
 
 @on_every_store
-def test_a_journal_that_is_gone_leaves_what_the_store_has(level: Daemon) -> None:
+def test_without_its_journal_the_messages_of_the_store_are_delivered(level: Daemon) -> None:
     damaged = level
     last_id = damaged.events()[-1]["id"]
     for segment in damaged.segments():
@@ -265,7 +265,7 @@ def test_a_journal_that_is_gone_leaves_what_the_store_has(level: Daemon) -> None
 
 
 @on_every_store
-def test_a_store_that_is_gone_is_folded_anew(damaged: Daemon) -> None:
+def test_a_missing_store_is_rebuilt(damaged: Daemon) -> None:
     damaged.forget_store()
     damaged.start()
     assert delivered(damaged) == everything()
@@ -288,7 +288,7 @@ STORES: dict[str, Callable[[bytes], bytes]] = {
 
 @on_every_store
 @pytest.mark.parametrize("store", STORES)
-def test_a_store_that_was_overwritten_is_set_aside_and_folded_anew(damaged: Daemon, store: str) -> None:
+def test_an_overwritten_store_is_set_aside_and_rebuilt(damaged: Daemon, store: str) -> None:
     damaged.start()
     damaged.stop()  # all of a database is in its file itself
     written = [STORES[store](path.read_bytes()) for path in damaged.store_files()]
@@ -301,7 +301,7 @@ def test_a_store_that_was_overwritten_is_set_aside_and_folded_anew(damaged: Daem
     serves_on(damaged)
 
 
-def test_a_page_of_bodies_that_goes_bad_holds_up_no_message(make_daemon: MakeDaemon) -> None:
+def test_a_damaged_page_of_bodies_blocks_no_other_message(make_daemon: MakeDaemon) -> None:
     """The journal has every body; one message at the head that the database cannot read must not block the queue."""
     damaged = make_daemon(backend="sqlite")
     fill(damaged)
@@ -331,7 +331,7 @@ def test_a_store_and_a_journal_that_are_both_garbage_still_start(damaged: Daemon
 
 
 @on_every_store
-def test_intact_lines_stay_intact_whatever_is_written_behind_them(damaged: Daemon) -> None:
+def test_intact_lines_stay_intact_whatever_is_written_after_them(damaged: Daemon) -> None:
     """Recovery never changes a line that holds."""
     before = last_segment(damaged).read_bytes().splitlines()
     damaged.start()

@@ -52,7 +52,7 @@ def postroom(daemon: Daemon, *words: str) -> Fields:
 # --- to the last one ----------------------------------------------------------------------------------------------
 
 
-def test_all_are_brought_back_by_one_command_and_a_dry_run_counts_them_all(daemon: Daemon) -> None:
+def test_one_command_reprocesses_all_and_a_dry_run_counts_them_all(daemon: Daemon) -> None:
     bury(daemon, "q", 2500)
     apart = bury(daemon, "q", 1, reason="odd")[0]
     daemon.ask("quarantine_dlq", messageKey=apart)
@@ -63,7 +63,7 @@ def test_all_are_brought_back_by_one_command_and_a_dry_run_counts_them_all(daemo
     assert daemon.counts("q") == {"ready": 2500, "dlq": 1}
 
 
-def test_all_that_a_filter_means_are_removed_by_one_command(daemon: Daemon) -> None:
+def test_one_command_removes_all_that_match_a_filter(daemon: Daemon) -> None:
     bury(daemon, "q", 1200)
     kept = bury(daemon, "q", 3, reason="out of ink")
     bury(daemon, "q", 1200)
@@ -73,7 +73,7 @@ def test_all_that_a_filter_means_are_removed_by_one_command(daemon: Daemon) -> N
     assert [one["messageKey"] for one in daemon.ask("list_dlq", queue="q")["messages"]] == kept
 
 
-def test_a_command_that_is_interrupted_says_how_much_is_done_and_how_to_go_on(daemon: Daemon) -> None:
+def test_an_interrupted_command_says_how_much_is_done_and_how_to_continue(daemon: Daemon) -> None:
     bury(daemon, "q", 300)
     words = ("reprocess", "--queue", "q.dlq", "--filter", '{"reasonText": "bad"}', "--rate", "20")
     process = subprocess.Popen(command(daemon, *words), stderr=subprocess.PIPE, text=True)
@@ -97,7 +97,7 @@ def test_a_command_that_is_interrupted_says_how_much_is_done_and_how_to_go_on(da
     assert daemon.counts("q") == {"dlq": len(died), "ready": data["reprocessed"]}
 
 
-def test_a_command_that_gets_no_answer_says_how_much_is_done_and_how_to_go_on(daemon: Daemon) -> None:
+def test_a_command_without_an_answer_says_how_much_is_done_and_how_to_continue(daemon: Daemon) -> None:
     bury(daemon, "q", 30)
     words = ("reprocess", "--queue", "q", "--rate", "10", "--timeout", "500")
     process = subprocess.Popen(command(daemon, *words), stderr=subprocess.PIPE, text=True)
@@ -112,7 +112,7 @@ def test_a_command_that_gets_no_answer_says_how_much_is_done_and_how_to_go_on(da
 
 
 @pytest.mark.parametrize(("answer", "left", "status"), [("no", 2, 1), ("yes", 0, 0)])
-def test_letters_are_removed_from_a_terminal_only_if_that_is_confirmed(
+def test_dead_letters_are_removed_from_a_terminal_only_after_confirmation(
     daemon: Daemon, answer: str, left: int, status: int
 ) -> None:
     keys = bury(daemon, "q", 3)
@@ -136,7 +136,7 @@ def test_letters_are_removed_from_a_terminal_only_if_that_is_confirmed(
     assert daemon.counts("q").get("dlq", 0) == left
 
 
-def test_no_more_come_back_in_a_time_than_the_rate_allows(daemon: Daemon) -> None:
+def test_reprocessing_keeps_to_the_given_rate(daemon: Daemon) -> None:
     bury(daemon, "q", 40)
     with Client(str(daemon.ipc)) as client:
         begun = time.monotonic()
@@ -188,7 +188,7 @@ def test_a_second_life_begins_with_all_attempts_and_the_first_delay_and_keeps_th
     assert daemon.counts("q") == {"ready": 1}
 
 
-def test_a_death_is_never_half_done_where_the_daemon_is_killed_at_it(daemon: Daemon) -> None:
+def test_a_death_is_never_half_done_if_the_daemon_is_killed_during_it(daemon: Daemon) -> None:
     """Also where no more letters are kept, and none of those that are may go."""
     daemon.ask("set_policy", queue="q", policy={"dlq": {"maxMessages": 1}, "retry": {"limit": 1}})
     (apart,) = bury(daemon, "q", 1)
@@ -211,7 +211,7 @@ def test_a_death_is_never_half_done_where_the_daemon_is_killed_at_it(daemon: Dae
     assert totals["published"] == totals["dropped"] + len(left), "each of them is somewhere, once"
 
 
-def test_what_comes_back_to_a_full_queue_is_in_one_place(daemon: Daemon) -> None:
+def test_a_dead_letter_reprocessed_to_a_full_queue_is_in_one_place(daemon: Daemon) -> None:
     (key,) = bury(daemon, "q", 1)
     daemon.ask("set_policy", queue="full", policy={"limits": {"messages": 1}})
     daemon.publish("full")
@@ -316,7 +316,7 @@ def jump(daemon: Daemon, boot_id: str | None, wall_ms: int) -> None:
         pytest.param("another", 3650 * DAY_MS, 3, id="a clock that comes back ten years later"),
     ],
 )
-def test_letters_are_kept_for_their_days_over_a_restart_with_a_jump_of_the_clock(
+def test_dead_letters_are_retained_for_their_days_over_a_restart_with_a_jump_of_the_clock(
     daemon: Daemon, boot_id: str | None, wall_ms: int, left: int
 ) -> None:
     daemon.ask("set_policy", queue="q", policy={"dlq": {"retentionDays": 2}})

@@ -118,7 +118,7 @@ def test_the_client_in_shell_gets_its_answer(daemon: Daemon) -> None:
     assert (delivery["message"]["messageKey"], delivery["message"]["payload"]) == (key, "temp=36.5")
 
 
-def test_dead_letters_are_consumed_by_their_name_as_the_text_says(daemon: Daemon) -> None:
+def test_dead_letters_are_consumed_by_their_address_as_the_text_says(daemon: Daemon) -> None:
     section = PROTOCOL.partition("### Dead-letter addresses")[2].partition("\n## ")[0]
     for command in (Command.CONSUME_NEXT, Command.ACK, Command.NACK, Command.RELEASE, Command.LIST_DLQ):
         assert f"`{command}`" in section

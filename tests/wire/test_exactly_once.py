@@ -77,7 +77,7 @@ def takes_keys_once(daemon: Daemon, queue: str = "q") -> None:
     daemon.ask("set_policy", queue=queue, policy={"deduplication": {"mode": "while-present"}})
 
 
-def test_a_duplicate_is_one_also_for_the_next_daemon_when_the_key_is_free_again(daemon: Daemon) -> None:
+def test_a_duplicate_is_one_for_the_next_daemon_even_when_the_key_is_free_again(daemon: Daemon) -> None:
     takes_keys_once(daemon)
     first = daemon.ask("publish", queue="q", deduplicationKey="k")
     sent = daemon.send("publish", {"queue": "q", "deduplicationKey": "k"})
@@ -181,14 +181,14 @@ def test_a_refusal_is_repeated_even_when_its_cause_is_gone(daemon: Daemon) -> No
     assert daemon.counts("q") == {"ready": 1}
 
 
-def test_an_answer_counts_although_the_queue_was_paused_since(daemon: Daemon) -> None:
+def test_an_answer_is_repeated_even_if_the_queue_was_paused_since(daemon: Daemon) -> None:
     sent = daemon.send("publish", {"queue": "q", "message": "x"})
     first = daemon.answer(sent)
     daemon.ask("pause", queue="q", operation="publish")
     assert daemon.again(sent) == first
 
 
-def test_an_answer_counts_although_the_deadline_has_passed_since(daemon: Daemon) -> None:
+def test_an_answer_is_repeated_even_if_the_deadline_has_passed_since(daemon: Daemon) -> None:
     deadline = daemon.ask("health")["timestamp"] + 1500
     sent = daemon.send("publish", {"queue": "q", "message": "x"}, deadlineMs=deadline)
     first = daemon.answer(sent)
@@ -214,7 +214,7 @@ def test_a_repeated_consume_gets_the_same_lease_until_the_delivery_is_over(daemo
 
 
 @on_every_store
-def test_a_repeated_consume_after_the_lease_ran_out_is_told_so(daemon: Daemon) -> None:
+def test_a_repeated_consume_after_the_lease_ran_out_is_an_error(daemon: Daemon) -> None:
     daemon.publish("q")
     sent = daemon.send("consume_next", {"queue": "q", "visibilityTimeoutSec": 0.05})
     assert daemon.answer(sent)["ok"]
@@ -223,14 +223,14 @@ def test_a_repeated_consume_after_the_lease_ran_out_is_told_so(daemon: Daemon) -
     assert len(daemon.events("leased")) == 1
 
 
-def test_a_request_that_found_nothing_is_looked_at_anew(daemon: Daemon) -> None:
+def test_a_request_that_found_no_message_is_executed_again(daemon: Daemon) -> None:
     sent = daemon.send("consume_next", {"queue": "q"})
     assert daemon.answer(sent)["data"] == {"message": None}
     daemon.publish("q", "now there is one")
     assert daemon.again(sent)["data"]["message"]["payload"] == "now there is one"
 
 
-def test_an_executed_request_whose_response_had_no_place_is_answered_when_it_comes_again(daemon: Daemon) -> None:
+def test_an_executed_request_whose_response_had_no_space_is_answered_when_repeated(daemon: Daemon) -> None:
     sent = daemon.request("publish", {"queue": "q", "message": "x"}, client_id="blocked")
     box = daemon.responses / "blocked"
     (box / f"{sent.request_id}.json").mkdir(parents=True)

@@ -84,7 +84,7 @@ def stands_for(daemon: Daemon, queue: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("row", FEATURES, ids=[row[0] for row in FEATURES])
-def test_the_command_of_a_feature_works_as_it_stands(served: Daemon, queue: str, row: list[str]) -> None:
+def test_the_command_of_a_feature_works_unchanged(served: Daemon, queue: str, row: list[str]) -> None:
     (command,) = code(row[1])
     program, *words = shlex.split(command)
     assert program == "postroom"

@@ -71,7 +71,7 @@ def test_files_that_are_moved_and_removed_while_it_works_cost_no_other_message(d
     assert daemon.ask("health")["status"] == "ok"
 
 
-def test_queues_whose_names_are_too_long_for_a_directory_are_there_after_a_restart(daemon: Daemon) -> None:
+def test_queues_with_names_too_long_for_a_directory_survive_a_restart(daemon: Daemon) -> None:
     """A name is cut where it has room, if need be in the midst of a character."""
     names = [letters * 40 for letters in ("\uabcd", "a\uabcd", "ab\uabcd", "\u00e9\U0001f4ee")]
     for name in names:

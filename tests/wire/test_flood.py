@@ -13,10 +13,10 @@ MORE_THAN_EVENTS = 17_000
 
 
 @pytest.mark.slow
-def test_requests_that_were_there_before_the_start_are_all_answered(make_daemon: MakeDaemon) -> None:
+def test_requests_written_before_the_start_are_all_answered(make_daemon: MakeDaemon) -> None:
     print(flood_before_start(make_daemon(), FILES))
 
 
 @pytest.mark.slow
-def test_requests_that_came_while_the_daemon_slept_are_all_answered(make_daemon: MakeDaemon) -> None:
+def test_requests_that_arrived_while_the_daemon_slept_are_all_answered(make_daemon: MakeDaemon) -> None:
     print(flood_while_running(make_daemon(), MORE_THAN_EVENTS))

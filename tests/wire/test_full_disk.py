@@ -75,7 +75,7 @@ def publishes(daemon: Daemon) -> Callable[[], bool]:
 
 
 @on_every_store
-def test_all_but_publishing_goes_on_at_zero_bytes_and_publishing_when_there_is_space(
+def test_everything_except_publishing_works_at_zero_bytes_and_publishing_when_there_is_space(
     disk: Disk, make_daemon: MakeDaemon
 ) -> None:
     daemon = make_daemon()

@@ -53,7 +53,7 @@ def test_a_request_written_in_place_is_served(daemon: Daemon) -> None:
     assert daemon.answer(sent)["ok"]
 
 
-def test_a_request_written_in_place_and_slowly_is_left_until_it_is_whole(daemon: Daemon) -> None:
+def test_a_request_written_slowly_in_place_is_left_until_it_is_complete(daemon: Daemon) -> None:
     sent = daemon.request("publish", {"queue": "q", "message": "slow"})
     half = len(sent.data) // 2
     with (daemon.requests / sent.name).open("wb", buffering=0) as file:

@@ -39,7 +39,7 @@ def postroom(daemon: Daemon, *words: str, data: bytes = b"") -> subprocess.Compl
 
 
 @on_stores("sqlite", "hybrid")
-def test_they_are_carried_over_a_retry_a_death_and_a_restart(daemon: Daemon) -> None:
+def test_headers_survive_a_retry_a_death_and_a_restart(daemon: Daemon) -> None:
     daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.001}})
     daemon.ask("publish", queue="q", **BINARY, **HEADERS)
     first = daemon.consume("q")
@@ -54,7 +54,7 @@ def test_they_are_carried_over_a_retry_a_death_and_a_restart(daemon: Daemon) -> 
 
 
 @on_stores("sqlite", "hybrid")
-def test_they_are_exported_and_imported(make_daemon: MakeDaemon, backend: str) -> None:
+def test_headers_are_exported_and_imported(make_daemon: MakeDaemon, backend: str) -> None:
     source, target = make_daemon().start(), make_daemon().start()
     source.ask("publish", queue="q", **BINARY, **HEADERS)
     exported = source.tool("export")
@@ -62,7 +62,7 @@ def test_they_are_exported_and_imported(make_daemon: MakeDaemon, backend: str) -
     assert carried(target.consume("q")["message"]) == HEADERS
 
 
-def test_each_item_of_a_batch_has_its_own(daemon: Daemon) -> None:
+def test_each_item_of_a_batch_has_its_own_headers(daemon: Daemon) -> None:
     items = [
         {**BINARY, **HEADERS, "deduplicationKey": f"{number}", "correlationId": f"{number}"} for number in range(3)
     ]
@@ -72,7 +72,7 @@ def test_each_item_of_a_batch_has_its_own(daemon: Daemon) -> None:
         assert told == {**HEADERS, "deduplicationKey": f"{number}", "correlationId": f"{number}"}
 
 
-def test_the_command_line_sends_all_of_them_and_shows_them(daemon: Daemon) -> None:
+def test_the_command_line_sends_and_shows_all_headers(daemon: Daemon) -> None:
     options = {
         "--content-type": "image/x-raw",
         "--type": "frame",
@@ -102,7 +102,7 @@ def test_the_command_line_sends_all_of_them_and_shows_them(daemon: Daemon) -> No
 
 
 @pytest.mark.parametrize("trace", ["00-short", "ff-no trace at all", "späte Spur", "x" * 4096])
-def test_a_traceparent_that_is_none_is_carried_all_the_same(daemon: Daemon, trace: str) -> None:
+def test_an_invalid_traceparent_is_carried_unchanged(daemon: Daemon, trace: str) -> None:
     daemon.publish("q", "x", traceparent=trace)
     assert daemon.consume("q")["message"]["traceparent"] == trace
 

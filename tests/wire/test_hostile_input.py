@@ -68,7 +68,7 @@ UNREADABLE: dict[str, tuple[bytes, str]] = {
 }
 
 
-def test_what_is_no_request_is_set_aside_with_a_reason_and_its_bytes(daemon: Daemon) -> None:
+def test_an_invalid_request_is_rejected_with_a_reason_and_its_bytes(daemon: Daemon) -> None:
     names = {what: daemon.put(data) for what, (data, _) in UNREADABLE.items()}
     still_serves(daemon)
     for what, (data, said) in UNREADABLE.items():
@@ -81,7 +81,7 @@ def test_what_is_no_request_is_set_aside_with_a_reason_and_its_bytes(daemon: Dae
     still_serves(daemon)
 
 
-def test_bad_requests_do_not_hold_up_good_ones(daemon: Daemon) -> None:
+def test_invalid_requests_do_not_block_valid_ones(daemon: Daemon) -> None:
     """A file that does not parse is left for two seconds; nobody behind it waits so long."""
     for _ in range(50):
         daemon.put(b"not yet whole")
@@ -209,7 +209,7 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-def test_what_is_no_regular_file_is_set_aside_at_once(daemon: Daemon) -> None:
+def test_a_file_that_is_not_regular_is_rejected_at_once(daemon: Daemon) -> None:
     names = {}
     for number, (what, (make, _)) in enumerate(STRANGE.items()):
         names[what] = f"strange-{number}.json"
@@ -257,7 +257,7 @@ def test_a_file_that_the_daemon_may_not_read_is_set_aside(daemon: Daemon) -> Non
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_box_that_is_no_directory_is_not_followed(daemon: Daemon, kind: str) -> None:
+def test_a_response_directory_that_is_not_a_directory_is_not_followed(daemon: Daemon, kind: str) -> None:
     elsewhere = daemon.root / "elsewhere"
     elsewhere.mkdir()
     box = daemon.responses / "bad"
@@ -268,7 +268,7 @@ def test_a_box_that_is_no_directory_is_not_followed(daemon: Daemon, kind: str) -
     still_serves(daemon)
 
 
-def test_a_box_that_becomes_a_link_while_its_client_waits_is_not_followed(daemon: Daemon) -> None:
+def test_a_response_directory_that_becomes_a_link_while_its_client_waits_is_not_followed(daemon: Daemon) -> None:
     elsewhere = daemon.root / "elsewhere"
     elsewhere.mkdir()
     sent = daemon.send("consume_next", {"queue": "q", "waitMs": 60000}, client_id="moving")
@@ -341,14 +341,14 @@ def test_a_burst_of_large_requests_keeps_its_order_over_the_byte_limit_of_a_grou
     assert published == [f"r{number}" for number in range(14)]
 
 
-def test_names_in_dead_are_never_overwritten(daemon: Daemon) -> None:
+def test_rejected_requests_are_never_overwritten(daemon: Daemon) -> None:
     for target in ("first", "second", "third"):
         (daemon.requests / "same.json").symlink_to(target)
         daemon.wait(lambda: not os.listdir(daemon.requests), "it is set aside")
     assert sorted(os.readlink(path) for path in daemon.dead.glob("same*.json")) == ["first", "second", "third"]
 
 
-def test_a_file_that_vanishes_or_changes_under_the_daemon_harms_nothing(daemon: Daemon) -> None:
+def test_a_file_that_vanishes_or_changes_under_the_daemon_does_no_harm(daemon: Daemon) -> None:
     daemon.freeze()
     sent = [daemon.request("publish", {"queue": "q", "message": str(number)}) for number in range(40)]
     for one in sent:

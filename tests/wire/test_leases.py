@@ -46,7 +46,7 @@ def test_another_lease_cannot_settle(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("lease", [{}, {"leaseId": ""}, {"leaseId": None}], ids=["absent", "empty", "null"])
-def test_without_a_lease_id_the_consumer_must_be_the_holder(daemon: Daemon, lease: Fields) -> None:
+def test_without_a_lease_id_the_consumer_must_own_the_lease(daemon: Daemon, lease: Fields) -> None:
     for command in SETTLING:
         key = leased(daemon, queue=command)["message"]["messageKey"]
         assert daemon.refusal(command, messageKey=key, **lease) == "ERR_LEASE_MISMATCH"
@@ -55,7 +55,7 @@ def test_without_a_lease_id_the_consumer_must_be_the_holder(daemon: Daemon, leas
 
 
 @every_settling_command
-def test_a_late_holder_is_refused_although_nobody_has_noticed_the_end_yet(daemon: Daemon, command: str) -> None:
+def test_a_late_consumer_is_refused_even_before_its_lease_has_been_ended(daemon: Daemon, command: str) -> None:
     delivery = leased(daemon, visibilityTimeoutSec=0.4)
     began = time.monotonic()
     daemon.freeze()
@@ -69,7 +69,7 @@ def test_a_late_holder_is_refused_although_nobody_has_noticed_the_end_yet(daemon
 
 
 @every_settling_command
-def test_a_late_holder_cannot_touch_what_another_consumer_has(daemon: Daemon, command: str) -> None:
+def test_a_late_consumer_cannot_touch_a_message_of_another_consumer(daemon: Daemon, command: str) -> None:
     daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.001}})
     late = leased(daemon, visibilityTimeoutSec=0.05)
     taken = daemon.ask("consume_next", queue="q", waitMs=30000, consumerId="other")

@@ -59,7 +59,7 @@ def test_a_stop_under_load_ends_in_order_and_loses_nothing(daemon: Daemon) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_does_not_wait_for_those_who_wait(daemon: Daemon, number: signal.Signals) -> None:
+def test_a_stop_does_not_wait_for_long_polls(daemon: Daemon, number: signal.Signals) -> None:
     sent = daemon.send("consume_next", {"queue": "q", "waitMs": 600_000})
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] >= 1, "somebody waits")
     daemon.process.send_signal(number)
@@ -89,7 +89,7 @@ def test_a_second_daemon_on_the_same_root_is_refused(daemon: Daemon) -> None:
     daemon.publish("q")
 
 
-def test_what_the_lock_file_holds_does_not_matter(daemon: Daemon) -> None:
+def test_the_content_of_the_lock_file_does_not_matter(daemon: Daemon) -> None:
     daemon.kill()
     for lock in (daemon.root / "postroomd.lock", daemon.ipc / "daemon.lock"):
         lock.write_text(f"{os.getpid()}\n")
@@ -104,7 +104,7 @@ def test_clients_can_see_whether_a_daemon_serves(daemon: Daemon) -> None:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def test_requests_that_were_there_before_the_start_are_served(make_daemon) -> None:
+def test_requests_written_before_the_start_are_served(make_daemon) -> None:
     daemon = make_daemon()
     daemon.requests.mkdir(parents=True)
     sent = [daemon.send("publish", {"queue": "q", "message": str(number)}) for number in range(20)]
@@ -131,7 +131,7 @@ def test_a_requests_directory_that_is_replaced_is_noticed(daemon: Daemon, how: s
     daemon.publish("q", "woken as before")
 
 
-def test_a_mailbox_that_is_removed_comes_back_as_it_was_and_is_not_served_behind_a_link(daemon: Daemon) -> None:
+def test_a_removed_mailbox_is_recreated_as_it_was_and_is_not_served_behind_a_link(daemon: Daemon) -> None:
     daemon.requests.chmod(0o3733)
     daemon.publish("q", "before")
     shutil.rmtree(daemon.ipc)
@@ -159,7 +159,7 @@ def can_unshare() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True).returncode == 0
 
 
-def test_when_inotify_is_used_up_the_daemon_warns_and_polls(make_daemon) -> None:
+def test_when_inotify_is_exhausted_the_daemon_warns_and_polls(make_daemon) -> None:
     if can_unshare():
         limited = 'echo 0 > /proc/sys/user/max_inotify_instances; exec "$@"'
         daemon = make_daemon(wrapper=("unshare", "-Ur", "sh", "-c", limited, "sh"))

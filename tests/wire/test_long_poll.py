@@ -30,7 +30,7 @@ def payload(daemon: Daemon, sent: Sent) -> str | None:
     return message and str(message["payload"])
 
 
-def test_a_publish_wakes_the_one_who_waits(daemon: Daemon) -> None:
+def test_a_publish_wakes_a_waiting_consumer(daemon: Daemon) -> None:
     sent = wait_for(daemon, "q")
     assert (daemon.requests / sent.name).exists(), "the request file must stay while it waits"
     daemon.publish("q", "for you")
@@ -67,21 +67,21 @@ def test_a_restart_does_not_renew_the_wait(daemon: Daemon, kill: bool) -> None:
     assert payload(daemon, sent) is None
 
 
-def test_one_who_waits_over_a_restart_is_served(daemon: Daemon) -> None:
+def test_a_consumer_that_waits_over_a_restart_is_served(daemon: Daemon) -> None:
     sent = wait_for(daemon, "q")
     daemon.restart(kill=True)
     daemon.publish("q", "after the restart")
     assert payload(daemon, sent) == "after the restart"
 
 
-def test_the_one_who_has_waited_longest_is_served_first(daemon: Daemon) -> None:
+def test_the_longest_waiting_consumer_is_served_first(daemon: Daemon) -> None:
     waiting = [wait_for(daemon, "q") for _ in range(4)]
     for number in range(4):
         daemon.publish("q", f"message {number}")
     assert [payload(daemon, sent) for sent in waiting] == [f"message {number}" for number in range(4)]
 
 
-def test_a_message_for_one_consumer_wakes_that_one(daemon: Daemon) -> None:
+def test_a_message_for_one_consumer_wakes_that_consumer(daemon: Daemon) -> None:
     first = wait_for(daemon, "q", consumerId="first")
     second = wait_for(daemon, "q", consumerId="second")
     daemon.publish("q", "to the second", targetConsumerId="second")
@@ -91,7 +91,7 @@ def test_a_message_for_one_consumer_wakes_that_one(daemon: Daemon) -> None:
     assert payload(daemon, first) == "to anyone"
 
 
-def test_taking_the_request_back_ends_the_wait(daemon: Daemon) -> None:
+def test_withdrawing_the_request_ends_the_wait(daemon: Daemon) -> None:
     gone = wait_for(daemon, "q")
     stays = wait_for(daemon, "q")
     (daemon.requests / gone.name).unlink()
@@ -101,7 +101,7 @@ def test_taking_the_request_back_ends_the_wait(daemon: Daemon) -> None:
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] <= 1, "nobody waits")
 
 
-def test_no_message_is_leased_to_one_who_took_the_request_back(daemon: Daemon) -> None:
+def test_no_message_is_leased_to_a_consumer_that_withdrew_its_request(daemon: Daemon) -> None:
     gone = wait_for(daemon, "q")
     (daemon.requests / gone.name).unlink()
     daemon.publish("q")
@@ -137,7 +137,7 @@ def test_a_lease_that_ends_wakes_the_next_consumer(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("command", ["release", "reprocess_dlq"])
-def test_what_is_given_back_wakes_the_next_consumer(daemon: Daemon, command: str) -> None:
+def test_a_released_message_wakes_the_next_consumer(daemon: Daemon, command: str) -> None:
     daemon.publish("q", "again")
     delivery = daemon.consume("q")
     if command == "reprocess_dlq":
@@ -200,7 +200,7 @@ def test_with_nobody_else_the_message_of_a_killed_client_stays_ready(daemon: Dae
     assert daemon.events("leased") == []
 
 
-def test_a_client_that_holds_its_lock_is_served(daemon: Daemon) -> None:
+def test_a_client_with_its_lock_is_served(daemon: Daemon) -> None:
     sent, process = waiting_process(daemon, "q")
     try:
         daemon.publish("q", "to a living process")
@@ -228,7 +228,7 @@ def test_a_killed_client_stays_dead_over_a_restart(daemon: Daemon) -> None:
     assert not daemon.answer_path(dead).exists()
 
 
-def test_a_lock_without_the_promise_to_hold_it_says_nothing(daemon: Daemon) -> None:
+def test_a_lock_without_the_promise_to_keep_it_means_nothing(daemon: Daemon) -> None:
     sent = wait_for(daemon, "q")  # no waitLock
     fd = os.open(daemon.requests / sent.name, os.O_RDONLY)
     try:

@@ -9,7 +9,7 @@ from tests.wire.mutations import send_mutated
 
 
 @pytest.mark.slow
-def test_the_daemon_outlives_every_mutated_request_and_takes_each_file_away(make_daemon: MakeDaemon) -> None:
+def test_the_daemon_survives_every_mutated_request_and_removes_each_file(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon("--traffic-enabled", "false", "--log-level", "error").start()
     said = send_mutated(daemon, 20_000, number=1)
     print(dict(said))

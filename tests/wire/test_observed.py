@@ -43,7 +43,7 @@ def disturb(daemon: Daemon, count: int) -> None:
     wait_until(lambda: len(list(daemon.requests.glob(".bad-*"))) == count, "all are stepped over")
 
 
-def test_a_log_that_is_no_terminal_has_one_json_object_a_line(make_daemon: MakeDaemon) -> None:
+def test_a_log_that_is_not_a_terminal_has_one_json_object_a_line(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon("--lease-sweep-interval-ms", "0").start()
     daemon.stop()
     told = records(daemon.log())
@@ -52,7 +52,7 @@ def test_a_log_that_is_no_terminal_has_one_json_object_a_line(make_daemon: MakeD
     assert all(one["time"].endswith("Z") and one["logger"].startswith("postroom_daemon") for one in told)
 
 
-def test_the_log_goes_to_files_as_well_where_there_is_a_place_for_them(make_daemon: MakeDaemon) -> None:
+def test_the_log_also_goes_to_files_if_a_directory_is_configured(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(config={"paths": {"logRoot": "logs"}, "log": {"format": "text"}}).start()
     daemon.restart()
     daemon.stop()
@@ -62,7 +62,7 @@ def test_the_log_goes_to_files_as_well_where_there_is_a_place_for_them(make_daem
     assert told.count("stopped") == 2
 
 
-def test_what_is_logged_too_often_is_told_with_its_number(make_daemon: MakeDaemon) -> None:
+def test_records_logged_too_often_are_counted(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon("--log-per-minute", "3").start()
     disturb(daemon, 10)
     daemon.stop()
@@ -71,7 +71,7 @@ def test_what_is_logged_too_often_is_told_with_its_number(make_daemon: MakeDaemo
     assert told[-1]["message"].endswith(" (and 6 more like it in the last minute)")
 
 
-def test_what_is_set_aside_is_logged_with_its_file_and_cannot_forge_a_record(daemon: Daemon) -> None:
+def test_a_rejected_request_is_logged_with_its_file_and_cannot_forge_a_record(daemon: Daemon) -> None:
     name = 'a"\n{"level": "critical"}.json'
     daemon.put(b"no JSON", name)
     daemon.reason(name)
@@ -135,14 +135,14 @@ def test_the_trace_of_a_published_message_is_that_of_its_request_unless_this_has
 
 
 @pytest.mark.parametrize("value", ["", None, 7, [TRACE], TRACE.upper(), TRACE + "-00", TRACE[:-1], "ff" + TRACE[2:]])
-def test_of_a_trace_that_is_none_nothing_is_used(daemon: Daemon, value: Any) -> None:
+def test_an_invalid_trace_is_not_used(daemon: Daemon, value: Any) -> None:
     sent = daemon.send("publish", {"queue": "q", "message": "x"}, traceparent=value)
     assert daemon.answer(sent)["ok"]
     (event,) = daemon.events("published")
     assert "traceparent" not in event["by"]
 
 
-def test_what_the_client_does_with_a_delivery_belongs_to_the_trace_of_its_message(daemon: Daemon) -> None:
+def test_settlements_by_the_client_belong_to_the_trace_of_their_message(daemon: Daemon) -> None:
     with Client(str(daemon.ipc), client_id="press-7") as client:
         for message in ("done", "again", "bad"):
             client.publish("q", message, traceparent=TRACE)
@@ -174,7 +174,7 @@ def figures(text: str) -> dict[str, float]:
     return {one.name: one.value for family in families for one in family.samples if not one.labels}
 
 
-def test_a_file_has_the_figures_while_the_daemon_serves_and_says_when_it_has_stopped(make_daemon: MakeDaemon) -> None:
+def test_a_file_has_the_metrics_while_the_daemon_serves_and_shows_when_it_has_stopped(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(config={"metrics": {"file": "figures/postroom.prom", "intervalSec": 1}})
     path = daemon.root / "figures" / "postroom.prom"
     path.parent.mkdir()
@@ -186,7 +186,7 @@ def test_a_file_has_the_figures_while_the_daemon_serves_and_says_when_it_has_sto
     assert figures(path.read_text()) == {"postroom_up": 0}
 
 
-def test_a_reload_begins_the_figures_and_lifts_the_limit_of_the_log(make_daemon: MakeDaemon) -> None:
+def test_a_reload_starts_the_metrics_and_lifts_the_limit_of_the_log(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(config={"log": {"perMinute": 1}}).start()
     path = daemon.root / "postroom.prom"
     config = {"log": {"perMinute": 0}, "metrics": {"file": "postroom.prom", "intervalSec": 1}}
@@ -197,7 +197,7 @@ def test_a_reload_begins_the_figures_and_lifts_the_limit_of_the_log(make_daemon:
     assert len([one for one in records(daemon.log()) if "is a directory" in one["message"]]) == 30
 
 
-def test_the_command_line_prints_the_figures_as_they_are(daemon: Daemon) -> None:
+def test_the_command_line_prints_the_metrics_unchanged(daemon: Daemon) -> None:
     daemon.publish('a "queue"\\')
     done = postroom(daemon, "metrics", "--prometheus")
     assert (done.returncode, done.stderr) == (0, "")
@@ -208,7 +208,7 @@ def test_the_command_line_prints_the_figures_as_they_are(daemon: Daemon) -> None
     assert figures(as_json["data"]["text"])["postroom_queues"] == 1
 
 
-def test_figures_of_many_queues_hold_up_nobody(make_daemon: MakeDaemon) -> None:
+def test_metrics_of_many_queues_block_nobody(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon("--metrics-queues", "500").start()
     daemon.ask("publish_batch", messages=[{"queue": f"q{number:03d}", "message": "x"} for number in range(1000)])
     asked = daemon.send("metrics", {"format": "prometheus"})

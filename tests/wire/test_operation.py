@@ -14,7 +14,7 @@ def client(daemon: Daemon) -> Client:
     return Client(str(daemon.ipc), client_id="press-7")
 
 
-def test_a_purge_goes_on_until_all_pages_are_gone(client: Client) -> None:
+def test_a_purge_continues_until_all_pages_are_done(client: Client) -> None:
     for number in range(3):
         client.publish_batch([{"message": str(number)} for _ in range(1000)], "q")
     assert client.purge("q", dry_run=True)["purged"] == 3000
@@ -23,14 +23,14 @@ def test_a_purge_goes_on_until_all_pages_are_gone(client: Client) -> None:
     assert client.status("q")["metrics"]["ready"] == 0
 
 
-def test_a_move_goes_on_until_all_pages_have_come(client: Client) -> None:
+def test_a_move_continues_until_all_pages_are_done(client: Client) -> None:
     for _ in range(2):
         client.publish_batch([{"message": "x"} for _ in range(1000)], queue="q")
     assert client.move("other", queue="q")["moved"] == 2000
     assert client.status("other")["metrics"]["ready"] == 2000
 
 
-def test_a_queue_is_deleted_with_what_is_in_it_if_that_is_said(client: Client) -> None:
+def test_a_queue_is_deleted_with_its_messages_only_on_request(client: Client) -> None:
     delivery = _leased(client)
     client.nack(delivery)
     client.publish("q", "waits")
@@ -40,13 +40,13 @@ def test_a_queue_is_deleted_with_what_is_in_it_if_that_is_said(client: Client) -
     assert client.list_queues()["queues"] == []
 
 
-def test_what_is_in_flight_keeps_its_queue(client: Client) -> None:
+def test_messages_in_flight_prevent_the_deletion_of_their_queue(client: Client) -> None:
     _leased(client)
     with pytest.raises(errors.QueueNotEmpty):
         client.delete_queue("q", purge=True)
 
 
-def test_a_delivery_stands_for_its_message(client: Client) -> None:
+def test_a_delivery_can_be_passed_for_its_message(client: Client) -> None:
     delivery = _leased(client)
     client.release(delivery)
     assert client.hold(delivery)["state"] == "held"

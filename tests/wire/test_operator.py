@@ -34,7 +34,7 @@ def all_pages(daemon: Daemon, command: str, **payload: Any) -> list[Fields]:
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
-def test_a_held_message_is_not_delivered_until_it_is_let_go_also_over_a_restart(daemon: Daemon, kill: bool) -> None:
+def test_a_message_on_hold_is_not_delivered_until_unhold_even_over_a_restart(daemon: Daemon, kill: bool) -> None:
     key = daemon.publish("q", "first")
     daemon.publish("q", "second")
     daemon.ask("hold", messageKey=key, reason="looks odd")
@@ -49,7 +49,7 @@ def test_a_held_message_is_not_delivered_until_it_is_let_go_also_over_a_restart(
     assert bodies(daemon, "q") == ["first", "second"]
 
 
-def test_a_delayed_message_that_is_let_go_is_delayed_still(daemon: Daemon) -> None:
+def test_a_delayed_message_is_still_delayed_after_unhold(daemon: Daemon) -> None:
     key = daemon.publish("q", delayMs=3_600_000)
     due = daemon.ask("get_message", messageKey=key)["message"]["availableAtEngineMs"]
     assert daemon.ask("hold", messageKey=key)["state"] == "held"
@@ -57,7 +57,7 @@ def test_a_delayed_message_that_is_let_go_is_delayed_still(daemon: Daemon) -> No
     assert (let_go["state"], let_go["availableAtEngineMs"]) == ("delayed", due)
 
 
-def test_what_is_leased_or_dead_cannot_be_held_or_moved(daemon: Daemon) -> None:
+def test_leased_or_dead_messages_cannot_be_put_on_hold_or_moved(daemon: Daemon) -> None:
     key = daemon.publish("q")
     delivery = daemon.consume("q")
     for command, more in (("hold", {}), ("unhold", {}), ("move", {"to": "other"})):
@@ -82,7 +82,7 @@ def test_a_moved_message_keeps_its_key_its_attempts_and_its_place(daemon: Daemon
     assert (daemon.counts("q"), daemon.counts("other")) == ({}, {"inflight": 1, "ready": 1})
 
 
-def test_messages_are_moved_by_a_filter_in_whatever_state_they_wait(daemon: Daemon) -> None:
+def test_waiting_messages_are_moved_by_a_filter_in_any_state(daemon: Daemon) -> None:
     held = daemon.publish("q", "held", attributes={"line": 7})
     daemon.publish("q", "ready", attributes={"line": 7})
     daemon.publish("q", "delayed", attributes={"line": 7}, delayMs=3_600_000)
@@ -94,7 +94,7 @@ def test_messages_are_moved_by_a_filter_in_whatever_state_they_wait(daemon: Daem
     assert bodies(daemon, "q") == ["of another line"]
 
 
-def test_pages_of_a_purge_take_all_that_was_there_and_nothing_that_came_later(daemon: Daemon) -> None:
+def test_pages_of_a_purge_drop_all_earlier_messages_and_no_later_ones(daemon: Daemon) -> None:
     for number in range(5):
         daemon.publish("q", f"old {number}", orderingKey="k" if number % 2 else "")
     first = daemon.ask("purge", queue="q", limit=2)
@@ -105,7 +105,7 @@ def test_pages_of_a_purge_take_all_that_was_there_and_nothing_that_came_later(da
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
-def test_a_purge_by_a_filter_leaves_the_others_and_what_is_in_flight(daemon: Daemon, kill: bool) -> None:
+def test_a_purge_by_a_filter_leaves_other_messages_and_those_in_flight(daemon: Daemon, kill: bool) -> None:
     daemon.publish("q", {"temp": 20})
     daemon.publish("q", {"temp": 90}, priority=-1)
     daemon.publish("q", {"temp": 95}, priority=1)
@@ -121,7 +121,7 @@ def test_a_purge_by_a_filter_leaves_the_others_and_what_is_in_flight(daemon: Dae
 
 
 @pytest.mark.parametrize(("command", "more"), [("purge", {}), ("move", {"to": "other"})])
-def test_no_command_without_the_filter_is_offered_to_go_on_with(daemon: Daemon, command: str, more: Fields) -> None:
+def test_every_suggested_continuation_includes_the_filter(daemon: Daemon, command: str, more: Fields) -> None:
     for number in range(3):
         daemon.publish("q", str(number))
     data = daemon.ask(command, queue="q", limit=1, filter={"attemptAtLeast": 0}, **more)
@@ -149,7 +149,7 @@ def test_a_purge_on_a_terminal_asks_first(daemon: Daemon, answer: str, left: int
     assert daemon.counts("q").get("ready", 0) == left
 
 
-def test_dead_letters_are_purged_only_if_that_is_said(daemon: Daemon) -> None:
+def test_dead_letters_are_purged_only_on_request(daemon: Daemon) -> None:
     daemon.publish("q")
     daemon.settle("nack", daemon.consume("q"))
     assert daemon.ask("purge", queue="q")["purged"] == 0
@@ -175,7 +175,7 @@ def test_a_deleted_queue_is_forgotten_with_its_policy_and_pauses(daemon: Daemon,
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
-def test_a_drain_refuses_what_is_new_until_it_is_ended_also_over_a_restart(daemon: Daemon, kill: bool) -> None:
+def test_a_drain_refuses_new_messages_until_it_ends_even_over_a_restart(daemon: Daemon, kill: bool) -> None:
     daemon.publish("q")
     daemon.ask("drain")
     daemon.restart(kill=kill)
@@ -190,7 +190,7 @@ def test_a_drain_refuses_what_is_new_until_it_is_ended_also_over_a_restart(daemo
     daemon.publish("q")
 
 
-def test_browsing_takes_nothing_and_has_each_message_once_in_the_order_of_delivery(daemon: Daemon) -> None:
+def test_browsing_leases_nothing_and_lists_each_message_once_in_the_order_of_delivery(daemon: Daemon) -> None:
     for number in range(5):
         daemon.publish("q", str(number), priority=number)
     pages = all_pages(daemon, "browse", queue="q", limit=2)
@@ -218,7 +218,7 @@ def test_the_history_of_a_message_outlives_it_and_the_daemon(daemon: Daemon) -> 
     assert ([event["type"] for event in latest["events"]], latest["cut"]) == (["leased", "acked"], True)
 
 
-def test_leases_of_all_queues_are_listed_the_one_that_ends_first_before_the_others(daemon: Daemon) -> None:
+def test_leases_of_all_queues_are_listed_by_the_time_of_their_end(daemon: Daemon) -> None:
     for queue, seconds in (("b", 3000), ("a", 1000), ("c", 2000)):
         daemon.publish(queue)
         daemon.consume(queue, visibilityTimeoutSec=seconds, consumerId=f"worker of {queue}")
@@ -230,7 +230,7 @@ def test_leases_of_all_queues_are_listed_the_one_that_ends_first_before_the_othe
     assert [one["inflight"] for one in daemon.ask("list_consumers")["consumers"]] == [1, 1, 1]
 
 
-def test_a_request_that_is_sent_again_has_its_first_answer_and_is_not_done_twice(daemon: Daemon) -> None:
+def test_a_repeated_request_has_its_first_answer_and_is_not_executed_twice(daemon: Daemon) -> None:
     key = daemon.publish("q", "held")
     daemon.publish("q", "moved", priority=1)
     daemon.publish("q", "purged", priority=2)

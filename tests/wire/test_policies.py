@@ -39,7 +39,7 @@ def test_a_queue_that_is_made_by_a_publish_has_the_policy_of_its_pattern(
     assert daemon.settle("nack", daemon.consume(queue), requeue=True)["state"] == state
 
 
-def test_it_is_told_where_each_key_comes_from_after_a_restart_too(daemon: Daemon) -> None:
+def test_the_origin_of_each_key_is_shown_even_after_a_restart(daemon: Daemon) -> None:
     daemon.publish("sensor.hot", "x")
     daemon.ask("set_policy", queue="sensor.hot", policy={"visibilityTimeoutSec": 9})
     before = daemon.ask("get_policy", queue="sensor.hot", explain=True)
@@ -52,7 +52,7 @@ def test_it_is_told_where_each_key_comes_from_after_a_restart_too(daemon: Daemon
     assert "explanation" not in daemon.ask("get_policy", queue="sensor.hot")
 
 
-def test_null_takes_a_key_or_a_group_back_and_the_others_stay(daemon: Daemon) -> None:
+def test_null_resets_a_key_or_a_group_and_the_others_stay(daemon: Daemon) -> None:
     def override(policy: dict[str, Any]) -> Any:
         return daemon.ask("set_policy", queue="q", policy=policy)["override"]
 
@@ -93,7 +93,7 @@ def test_policy_and_a_queue_is_short_for_policy_get(daemon: Daemon) -> None:
     assert postroom(daemon, "policy").returncode == 2
 
 
-def test_a_pattern_that_cannot_be_used_keeps_the_daemon_from_starting(make_daemon: MakeDaemon) -> None:
+def test_an_invalid_pattern_stops_the_daemon_from_starting(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon(config={"queues": [{"pattern": "(a"}]}).start(ready=False)
     assert daemon.process.wait(60) == 2
     assert "queues[0].pattern" in daemon.log()

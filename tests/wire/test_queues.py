@@ -17,7 +17,7 @@ def test_priority_comes_first_then_the_order_of_publishing(daemon: Daemon) -> No
     assert payloads(daemon, "q", 6) == ["a1", "b1", "b2", "c1", "c2", "d1"]
 
 
-def test_requests_that_wait_together_are_taken_in_the_order_of_their_renames(daemon: Daemon) -> None:
+def test_pending_requests_are_taken_in_the_order_of_their_renames(daemon: Daemon) -> None:
     daemon.freeze()
     sent = [daemon.request("publish", {"queue": "q", "message": f"{number}"}) for number in range(600)]
     for one in sent:
@@ -29,7 +29,7 @@ def test_requests_that_wait_together_are_taken_in_the_order_of_their_renames(dae
     assert published == [one.request_id for one in sent]
 
 
-def test_a_message_that_is_tried_again_keeps_its_place(daemon: Daemon) -> None:
+def test_a_retried_message_keeps_its_place(daemon: Daemon) -> None:
     daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.001}})
     for text in ("first", "second", "third"):
         daemon.publish("q", text)
@@ -45,7 +45,7 @@ def test_a_message_that_is_released_keeps_its_place(daemon: Daemon) -> None:
     assert payloads(daemon, "q", 2) == ["first", "second"]
 
 
-def test_a_delayed_message_has_the_place_of_its_publish(daemon: Daemon) -> None:
+def test_a_delayed_message_keeps_the_place_of_its_publish(daemon: Daemon) -> None:
     daemon.publish("q", "early, delayed", delayMs=30)
     daemon.publish("q", "late")
     daemon.wait(lambda: daemon.counts("q") == {"ready": 2}, "it is due")
@@ -74,7 +74,7 @@ def test_names_that_contain_each_other_are_different_queues(daemon: Daemon) -> N
     assert listed == sorted(names)
 
 
-def test_settling_and_killing_in_one_queue_leaves_the_other_alone(daemon: Daemon) -> None:
+def test_settling_and_killing_in_one_queue_does_not_affect_the_other(daemon: Daemon) -> None:
     for queue in ("b", "a.b"):
         daemon.publish(queue)
         daemon.publish(queue)
@@ -86,7 +86,7 @@ def test_settling_and_killing_in_one_queue_leaves_the_other_alone(daemon: Daemon
     daemon.consume("a.b")
 
 
-def test_policy_defaults_hold_for_queues_that_are_not_listed(make_daemon) -> None:
+def test_policy_defaults_apply_to_queues_that_are_not_listed(make_daemon) -> None:
     config = {
         "policyDefaults": {"visibilityTimeoutSec": 12, "retry": {"limit": 1}},
         "queues": [{"name": "listed", "policy": {"retry": {"limit": 9}}}],
@@ -102,7 +102,7 @@ def test_policy_defaults_hold_for_queues_that_are_not_listed(make_daemon) -> Non
     assert daemon.settle("nack", daemon.consume("listed"), requeue=True)["state"] == "delayed"
 
 
-def test_a_policy_set_at_run_time_lies_over_the_configured_one_and_survives(make_daemon) -> None:
+def test_a_policy_set_at_run_time_overrides_the_configured_one_and_survives(make_daemon) -> None:
     daemon = make_daemon(config={"policyDefaults": {"visibilityTimeoutSec": 12}}).start()
     daemon.ask("set_policy", queue="q", policy={"visibilityTimeoutSec": 5})
     daemon.ask("set_policy", queue="q", policy={"retry": {"limit": 2}})
@@ -129,7 +129,7 @@ def test_a_policy_set_at_run_time_lies_over_the_configured_one_and_survives(make
         {"dlq.enabled": False},
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_whole(daemon: Daemon, wrong: dict[str, object]) -> None:
+def test_an_invalid_policy_is_refused_completely(daemon: Daemon, wrong: dict[str, object]) -> None:
     policy = {"dlq": {"enabled": False}, **wrong}
     assert daemon.refusal("set_policy", queue="q", policy=policy) == "ERR_INVALID_REQUEST"
     assert daemon.refusal("get_policy", queue="q") == "ERR_QUEUE_NOT_FOUND"
@@ -151,7 +151,7 @@ def test_pauses_survive_a_restart(daemon: Daemon, kill: bool) -> None:
     daemon.publish("q")
 
 
-def test_what_is_in_flight_may_be_settled_while_the_queue_is_paused(daemon: Daemon) -> None:
+def test_messages_in_flight_may_be_settled_while_the_queue_is_paused(daemon: Daemon) -> None:
     daemon.publish("q")
     delivery = daemon.consume("q")
     daemon.ask("pause", queue="q")

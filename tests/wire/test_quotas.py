@@ -17,7 +17,7 @@ def refused(daemon: Daemon, limit: str) -> int:
     return int(daemon.ask("metrics")["quotaRefusals"][limit])
 
 
-def test_who_has_more_waiting_than_one_may_is_told_so_for_what_is_beyond(make_shared: MakeDaemon) -> None:
+def test_requests_beyond_a_users_quota_are_refused(make_shared: MakeDaemon) -> None:
     limits = ("--limits-user-pending-requests", "100", "--limits-user-share-requests", "10")
     daemon = make_shared(*limits).start()
     daemon.freeze()
@@ -29,7 +29,7 @@ def test_who_has_more_waiting_than_one_may_is_told_so_for_what_is_beyond(make_sh
     assert refused(daemon, "pendingRequests") == 150
 
 
-def test_bytes_that_wait_are_limited_as_well(make_shared: MakeDaemon) -> None:
+def test_pending_bytes_are_limited_too(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-pending-bytes", "4000").start()
     daemon.freeze()
     sent = publish_as(daemon, ANNA, 40)
@@ -38,7 +38,7 @@ def test_bytes_that_wait_are_limited_as_well(make_shared: MakeDaemon) -> None:
     assert [code(daemon, one) for one in sent].count("OK") in range(fit - 1, fit + 1)
 
 
-def test_what_was_too_much_is_executed_when_it_is_sent_again(make_shared: MakeDaemon) -> None:
+def test_a_request_refused_by_the_quota_is_executed_when_it_is_sent_again(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-pending-requests", "5").start()
     daemon.freeze()
     sent = publish_as(daemon, ANNA, 30)
@@ -50,7 +50,7 @@ def test_what_was_too_much_is_executed_when_it_is_sent_again(make_shared: MakeDa
     assert refused[0].request_id in [request for _, request in who_published(daemon)]
 
 
-def test_the_daemons_own_user_may_have_any_number(make_shared: MakeDaemon) -> None:
+def test_the_daemons_own_user_has_no_quota(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-pending-requests", "5", "--limits-user-share-requests", "3").start()
     daemon.freeze()
     sent = [daemon.send("publish", {"queue": "q"}) for _ in range(40)]
@@ -58,7 +58,7 @@ def test_the_daemons_own_user_may_have_any_number(make_shared: MakeDaemon) -> No
     assert [code(daemon, one) for one in sent] == ["OK"] * 40
 
 
-def test_who_sends_faster_than_one_may_is_told_when_to_try_again(make_shared: MakeDaemon) -> None:
+def test_a_user_who_sends_too_fast_is_refused_with_the_time_of_a_retry(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-requests-per-sec", "1").start()
     daemon.freeze()
     many, few = publish_as(daemon, ANNA, 100), publish_as(daemon, BERT, 1)
@@ -72,7 +72,7 @@ def test_who_sends_faster_than_one_may_is_told_when_to_try_again(make_shared: Ma
     assert refused(daemon, "requestsPerSec") == len(errors) > 50
 
 
-def test_who_waits_for_messages_in_many_requests_is_refused_one_more(make_shared: MakeDaemon) -> None:
+def test_a_user_with_too_many_long_polls_is_refused_another(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-waits", "2").start()
     wait = {"queue": "q", "waitMs": 60_000}
     waiting = [send_as(daemon, ANNA, "consume_next", wait) for _ in range(2)]
@@ -89,7 +89,7 @@ def test_who_waits_for_messages_in_many_requests_is_refused_one_more(make_shared
 
 
 @on_every_store
-def test_who_has_many_leases_settles_some_before_more_are_given_also_after_a_crash(make_shared: MakeDaemon) -> None:
+def test_a_user_with_too_many_leases_must_settle_some_first_even_after_a_crash(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-leases", "3").start()
     publish_as(daemon, BERT, 9)
     daemon.wait(lambda: daemon.counts("q").get("ready") == 9, "all are there")
@@ -108,7 +108,7 @@ def test_who_has_many_leases_settles_some_before_more_are_given_also_after_a_cra
     assert refused(daemon, "leases") == 1
 
 
-def test_who_waits_with_as_many_leases_as_one_may_have_is_told_so_when_a_message_comes(make_shared: MakeDaemon) -> None:
+def test_a_waiting_user_at_the_quota_of_leases_is_refused_when_a_message_arrives(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-leases", "1").start()
     daemon.publish("q", "first")
     assert ask_as(daemon, ANNA, "consume_next", queue="q")["data"]["message"]
@@ -124,7 +124,7 @@ def publish_one(daemon: Daemon, uid: int, queue: str = "q") -> Fields:
 
 
 @on_every_store
-def test_who_has_very_much_stored_publishes_again_once_some_is_consumed_also_after_a_crash(
+def test_a_user_over_the_storage_quota_publishes_again_once_some_is_consumed_even_after_a_crash(
     make_shared: MakeDaemon,
 ) -> None:
     daemon = make_shared("--limits-user-stored-bytes", "5000").start()

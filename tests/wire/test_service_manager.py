@@ -53,7 +53,7 @@ def managed(make_daemon, manager: Manager) -> Daemon:
 
 
 @on_every_store
-def test_ready_is_told_after_recovery_and_stopping_before_the_end(daemon: Daemon, manager: Manager) -> None:
+def test_ready_is_notified_after_recovery_and_stopping_before_the_end(daemon: Daemon, manager: Manager) -> None:
     for number in range(300):
         daemon.put(daemon.request("publish", {"queue": "q", "message": str(number)}).data)
     daemon.wait(lambda: daemon.counts("q") == {"ready": 300}, "all are published")
@@ -77,7 +77,7 @@ def test_a_daemon_that_was_not_started_by_a_service_manager_needs_none(daemon: D
     daemon.restart()
 
 
-def test_the_status_line_tells_depths_and_rates(managed: Daemon, manager: Manager) -> None:
+def test_the_status_line_shows_backlog_and_rates(managed: Daemon, manager: Manager) -> None:
     managed.start()
     assert manager.until("STATUS=serving")[-1].startswith("STATUS=serving: no messages; per second: 0 publish")
     for number in range(3):
@@ -87,7 +87,7 @@ def test_the_status_line_tells_depths_and_rates(managed: Daemon, manager: Manage
     assert manager.until("STATUS=serving")[-1].startswith("STATUS=serving: 2 ready, 1 inflight; per second: ")
 
 
-def test_the_watchdog_is_fed_again_and_again_while_the_loop_turns(managed: Daemon, manager: Manager) -> None:
+def test_the_watchdog_is_fed_regularly_while_the_loop_runs(managed: Daemon, manager: Manager) -> None:
     managed.environment["WATCHDOG_USEC"] = "2000000"
     managed.start(ready=False)
     manager.until("READY=1")
@@ -135,9 +135,7 @@ def test_a_reload_puts_a_new_configuration_in_force(managed: Daemon, manager: Ma
     assert "reloaded: storage.minFreeBytes 549755813888 → 0, policyDefaults, queues" in managed.log()
 
 
-def test_a_configuration_that_cannot_be_used_is_refused_and_the_old_one_stays(
-    managed: Daemon, manager: Manager
-) -> None:
+def test_an_invalid_configuration_is_refused_and_the_old_one_stays(managed: Daemon, manager: Manager) -> None:
     managed.root.mkdir()
     _configure(managed, policyDefaults={"retry": {"limit": 7}})
     managed.start()
@@ -151,7 +149,7 @@ def test_a_configuration_that_cannot_be_used_is_refused_and_the_old_one_stays(
     assert _reload(managed, manager)[-1] == "STATUS=reloaded"
 
 
-def test_what_only_a_start_can_change_waits_for_it_and_is_told(managed: Daemon, manager: Manager) -> None:
+def test_settings_that_need_a_restart_wait_for_it_and_are_reported(managed: Daemon, manager: Manager) -> None:
     managed.start(ready=False)
     manager.until("READY=1")
     _configure(managed, nodeId="device-7", journal={"root": "elsewhere", "retentionHours": 1})

@@ -89,7 +89,7 @@ def test_each_hour_in_which_something_changed_has_a_file_for_a_week(machine: Mac
 
 
 @pytest.mark.parametrize("how", ["restore", "import"])
-def test_a_root_made_of_a_state_file_has_the_same_messages(machine: Machine, client: Client, how: str) -> None:
+def test_a_root_made_from_a_state_file_has_the_same_messages(machine: Machine, client: Client, how: str) -> None:
     use(client)
     machine.advance(HOUR_MS)
     (file,) = files_of(machine)
@@ -109,7 +109,7 @@ def test_a_root_made_of_a_state_file_has_the_same_messages(machine: Machine, cli
     assert tool(new, "verify").returncode == 0
 
 
-def test_a_root_is_put_back_to_a_state_file_and_on_to_any_later_event(machine: Machine, client: Client) -> None:
+def test_a_root_is_restored_to_a_state_file_and_to_any_later_event(machine: Machine, client: Client) -> None:
     use(client)
     machine.advance(HOUR_MS)
     client.publish("orders", "behind the file")

@@ -20,7 +20,7 @@ def lines(exported: bytes) -> list[Fields]:
 
 
 @on_every_store
-def test_what_a_working_daemon_exports_another_imports_and_delivers(make_daemon: MakeDaemon) -> None:
+def test_messages_exported_by_a_running_daemon_are_imported_and_delivered_by_another(make_daemon: MakeDaemon) -> None:
     source, target = make_daemon().start(), make_daemon().start()
     keys = [source.publish("jobs", f"body {number}", priority=number % 2) for number in range(20)]
     source.settle("nack", source.consume("jobs"), reason="jammed")
@@ -67,7 +67,7 @@ def test_a_stopped_root_is_exported_and_imported_too(make_daemon: MakeDaemon, tm
 
 
 @pytest.mark.parametrize("cut", [0, 100, -3])
-def test_a_file_that_is_not_whole_changes_nothing(make_daemon: MakeDaemon, cut: int) -> None:
+def test_an_incomplete_file_changes_nothing(make_daemon: MakeDaemon, cut: int) -> None:
     daemon, other = make_daemon().start(), make_daemon()
     daemon.publish("q")
     exported = daemon.tool("export").stdout
@@ -77,7 +77,7 @@ def test_a_file_that_is_not_whole_changes_nothing(make_daemon: MakeDaemon, cut: 
     assert not (other.root / "journal").exists()
 
 
-def test_keys_that_were_used_and_schedules_go_along_and_the_drain_with_the_whole_root(
+def test_used_keys_and_schedules_are_exported_and_the_drain_with_the_whole_root(
     make_daemon: MakeDaemon,
 ) -> None:
     source, target, part = make_daemon().start(), make_daemon().start(), make_daemon()
@@ -102,7 +102,7 @@ def test_keys_that_were_used_and_schedules_go_along_and_the_drain_with_the_whole
     assert part.ask("publish", queue="once", deduplicationKey="k") == first | {"duplicate": True}
 
 
-def test_an_export_of_before_there_were_facts_is_imported(make_daemon: MakeDaemon) -> None:
+def test_an_older_export_without_facts_is_imported(make_daemon: MakeDaemon) -> None:
     source, target = make_daemon().start(), make_daemon()
     source.publish("q", "old")
     source.ask("set_schedule", name="s", queue="q", cron="0 5 * * *")
@@ -114,7 +114,7 @@ def test_an_export_of_before_there_were_facts_is_imported(make_daemon: MakeDaemo
     assert b"upgrade" in target.tool("import", data=sealed(newer)).stderr
 
 
-def test_one_fact_that_is_none_keeps_all_of_a_file_from_being_imported(make_daemon: MakeDaemon) -> None:
+def test_one_invalid_fact_stops_the_import_of_the_whole_file(make_daemon: MakeDaemon) -> None:
     source, target = make_daemon().start(), make_daemon().start()
     source.publish("q", "x")
     source.ask("set_schedule", name="s", queue="q", cron="0 5 * * *")
@@ -135,7 +135,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_one_line_that_is_no_message_keeps_all_of_a_file_from_being_imported(make_daemon: MakeDaemon, change) -> None:
+def test_one_invalid_line_stops_the_import_of_the_whole_file(make_daemon: MakeDaemon, change) -> None:
     daemon, target = make_daemon().start(), make_daemon().start()
     for number in range(3):
         daemon.publish("q", number)
@@ -173,7 +173,7 @@ def test_a_message_that_is_too_large_for_a_request_is_named_before_anything_is_i
     assert target.tool("import", data=exported).returncode == 0
 
 
-def test_an_import_that_is_refused_on_its_way_says_what_it_has_done_and_goes_on_when_it_is_done_again(
+def test_an_import_refused_halfway_says_what_it_has_done_and_a_second_run_continues(
     make_daemon: MakeDaemon,
 ) -> None:
     """A message whose line just fits, and whose request does not, is the one that only the mailbox refuses."""
@@ -193,7 +193,7 @@ def test_an_import_that_is_refused_on_its_way_says_what_it_has_done_and_goes_on_
     assert again.stdout == b"imported 2 messages and 0 queues; 21 existed already\n", again.stderr
 
 
-def test_a_root_on_which_nothing_was_ever_done_is_not_exported(make_daemon: MakeDaemon) -> None:
+def test_an_unused_root_is_not_exported(make_daemon: MakeDaemon) -> None:
     mistyped = make_daemon()
     mistyped.root.mkdir()
     done = mistyped.tool("export")
@@ -201,7 +201,7 @@ def test_a_root_on_which_nothing_was_ever_done_is_not_exported(make_daemon: Make
     assert not list(mistyped.root.iterdir())
 
 
-def test_what_a_root_may_publish_can_be_imported_into_it_while_it_runs(make_daemon: MakeDaemon) -> None:
+def test_every_publishable_message_can_be_imported_into_a_running_root(make_daemon: MakeDaemon) -> None:
     large = {"limits": {"requestBytes": 8 * 1024 * 1024}}
     source, target = make_daemon(config=large), make_daemon(config=large).start()
     source.start().publish("q", "x" * (5 * 1024 * 1024))

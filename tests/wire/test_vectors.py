@@ -68,14 +68,14 @@ def test_a_valid_request_is_read(vector: Vector) -> None:
 
 
 @every("envelope-invalid", having="dead")
-def test_what_nobody_can_be_answered_for_is_rejected_with_its_reason(vector: Vector) -> None:
+def test_an_unanswerable_request_is_rejected_with_its_reason(vector: Vector) -> None:
     with pytest.raises(RequestRejected) as caught:
         decode_request(bytes_of(vector["request"]))
     assert vector["expect"]["dead"] in caught.value.reason
 
 
 @every("envelope-invalid", having="error")
-def test_a_faulty_envelope_with_sound_ids_has_its_answer(vector: Vector) -> None:
+def test_a_faulty_envelope_with_valid_ids_is_answered(vector: Vector) -> None:
     request, expect = decode_request(bytes_of(vector["request"])), vector["expect"]
     assert (request.request_id, request.client_id) == (expect["requestId"], expect["clientId"])
     assert request.problem is not None
@@ -84,7 +84,7 @@ def test_a_faulty_envelope_with_sound_ids_has_its_answer(vector: Vector) -> None
 
 
 @every("commands-invalid")
-def test_a_refused_command_has_a_sound_envelope(vector: Vector) -> None:
+def test_a_refused_command_has_a_valid_envelope(vector: Vector) -> None:
     assert decode_request(bytes_of(vector["request"])).problem is None
 
 
@@ -122,7 +122,7 @@ def test_the_client_raises_the_error_of_the_code(vector: Vector) -> None:
 
 
 @every("responses", having="unreadable")
-def test_the_client_refuses_what_is_no_response(vector: Vector) -> None:
+def test_the_client_refuses_an_invalid_response(vector: Vector) -> None:
     with pytest.raises(client_errors.BadResponse):
         client_codec.decode_response(bytes_of(vector["response"]), vector["requestId"])
 
@@ -178,7 +178,7 @@ def test_the_daemon_answers_a_valid_request(vector: Vector, daemon: Daemon) -> N
 
 
 @every("bodies", "queue-names")
-def test_the_daemon_gives_the_consumer_what_was_published(vector: Vector, daemon: Daemon) -> None:
+def test_the_daemon_delivers_the_published_message(vector: Vector, daemon: Daemon) -> None:
     expect, shown = vector["expect"], vector["expect"]["shown"]
     queue = expect["payload"]["queue"]
     again = json.dumps(json.loads(bytes_of(vector["request"])) | {"requestId": f"again-{time.time_ns()}"}).encode()
@@ -211,7 +211,9 @@ def take(daemon: Daemon, queue: str, key: str, **options: Any) -> dict[str, Any]
 
 
 @every("envelope-invalid", having="dead")
-def test_the_daemon_sets_aside_what_it_cannot_answer(vector: Vector, daemon: Daemon, set_aside: dict[str, str]) -> None:
+def test_the_daemon_rejects_requests_that_it_cannot_answer(
+    vector: Vector, daemon: Daemon, set_aside: dict[str, str]
+) -> None:
     name = set_aside[vector["name"]]
     reason = daemon.dead / (name + ".reason")
     daemon.wait(lambda: reason.exists() and not (daemon.requests / name).exists(), f"{name} to be set aside")

@@ -41,7 +41,7 @@ def load(daemon: Daemon, rounds: Semaphore, number: int) -> None:
 
 @pytest.mark.slow
 @on_every_store
-def test_a_daemon_under_load_is_sound_at_every_look(make_daemon: MakeDaemon) -> None:
+def test_a_daemon_under_load_is_intact_at_every_check(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon().start()
     daemon.ask("set_policy", queue="load-0", policy={"retry": {"initialDelaySec": 1}})
     given = [Semaphore(0) for _ in range(3)]

@@ -30,7 +30,7 @@ def is_empty(daemon: Daemon) -> bool:
     return not list(daemon.requests.iterdir()) and not held_files(daemon)
 
 
-def test_all_of_a_user_who_sends_very_much_is_done_in_its_order(make_shared: MakeDaemon) -> None:
+def test_all_requests_of_a_very_busy_user_are_done_in_order(make_shared: MakeDaemon) -> None:
     daemon = make_shared(*SMALL).start()
     daemon.freeze()
     sent = publish_as(daemon, ANNA, 300)
@@ -41,7 +41,7 @@ def test_all_of_a_user_who_sends_very_much_is_done_in_its_order(make_shared: Mak
     daemon.wait(lambda: is_empty(daemon), "all files are gone")
 
 
-def test_those_who_send_little_do_not_wait_for_those_who_send_much(make_shared: MakeDaemon) -> None:
+def test_users_who_send_little_do_not_wait_for_those_who_send_much(make_shared: MakeDaemon) -> None:
     daemon = make_shared(*SMALL).start()
     daemon.freeze()
     many = publish_as(daemon, ANNA, 300)
@@ -53,7 +53,7 @@ def test_those_who_send_little_do_not_wait_for_those_who_send_much(make_shared: 
     assert max(order.index(one.request_id) for one in few) < 100
 
 
-def test_what_is_held_when_the_daemon_dies_is_done_once_and_in_order(make_shared: MakeDaemon) -> None:
+def test_requests_spilled_when_the_daemon_dies_are_done_once_and_in_order(make_shared: MakeDaemon) -> None:
     daemon = make_shared(*SMALL).start()
     sent: list[Sent] = []
     met = 0
@@ -72,14 +72,14 @@ def test_what_is_held_when_the_daemon_dies_is_done_once_and_in_order(make_shared
     daemon.wait(lambda: is_empty(daemon), "all files are gone")
 
 
-def test_nobody_but_the_daemon_can_enter_what_is_held(make_shared: MakeDaemon) -> None:
+def test_only_the_daemon_can_enter_the_directory_of_spilled_requests(make_shared: MakeDaemon) -> None:
     daemon = make_shared(*SMALL)
     (daemon.ipc / "held").mkdir(mode=0o777)
     daemon.start()
     assert (daemon.ipc / "held").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_held_request_waits_for_a_message_and_gets_it(make_shared: MakeDaemon) -> None:
+def test_a_spilled_request_waits_for_a_message_and_gets_it(make_shared: MakeDaemon) -> None:
     daemon = make_shared("--limits-user-share-requests", "1").start()
     daemon.freeze()
     waiting = [send_as(daemon, ANNA, "consume_next", {"queue": "q", "waitMs": 60_000}) for _ in range(20)]
@@ -93,7 +93,7 @@ def test_a_held_request_waits_for_a_message_and_gets_it(make_shared: MakeDaemon)
     daemon.wait(lambda: is_empty(daemon), "all files are gone")
 
 
-def test_a_second_name_for_anothers_file_does_not_stand_in_that_ones_line(make_shared: MakeDaemon) -> None:
+def test_a_hard_link_to_another_users_file_is_not_queued_as_theirs(make_shared: MakeDaemon) -> None:
     daemon = make_shared(*SMALL).start()
     daemon.freeze()
     with acting_as(BERT):
@@ -110,7 +110,7 @@ def test_a_second_name_for_anothers_file_does_not_stand_in_that_ones_line(make_s
     daemon.wait(lambda: is_empty(daemon), "all files are gone")
 
 
-def test_very_many_files_that_are_no_requests_are_removed_but_for_the_newest(make_shared: MakeDaemon) -> None:
+def test_of_very_many_files_that_are_not_requests_only_the_newest_are_retained(make_shared: MakeDaemon) -> None:
     daemon = make_shared().start()
     daemon.freeze()
     unfinished = daemon.requests / "unfinished.json.tmp"
@@ -133,7 +133,7 @@ def test_very_many_files_that_are_no_requests_are_removed_but_for_the_newest(mak
     assert daemon.ask("metrics")["mailbox"]["straysRemoved"] >= 1500
 
 
-def test_where_nothing_can_be_held_all_is_done_all_the_same(make_shared: MakeDaemon) -> None:
+def test_if_nothing_can_be_spilled_all_requests_are_still_done(make_shared: MakeDaemon) -> None:
     daemon = make_shared(*SMALL)
     held: Path = daemon.ipc / "held"
     held.mkdir()
@@ -147,7 +147,7 @@ def test_where_nothing_can_be_held_all_is_done_all_the_same(make_shared: MakeDae
     assert who_published(daemon) == [(ANNA, one.request_id) for one in sent]
 
 
-def test_very_much_that_is_no_request_is_set_aside_and_only_so_much_of_it_is_kept(
+def test_very_many_invalid_requests_are_rejected_and_a_bounded_number_is_retained(
     make_shared: MakeDaemon,
 ) -> None:
     daemon = make_shared(*SMALL, "--ipc-dead-max-files", "20").start()
@@ -171,7 +171,7 @@ def test_very_much_that_is_no_request_is_set_aside_and_only_so_much_of_it_is_kep
 
 
 @pytest.mark.slow
-def test_names_that_show_something_else_at_each_look_are_neither_followed_nor_stall_anybody(
+def test_files_that_change_at_each_look_are_neither_followed_nor_block_anybody(
     make_shared: MakeDaemon,
 ) -> None:
     daemon = make_shared("--limits-user-share-requests", "3", "--limits-user-turn-requests", "4").start()
