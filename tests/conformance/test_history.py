@@ -244,7 +244,7 @@ class History(RuleBasedStateMachine):
 
 
 History.TestCase.settings = settings(
-    max_examples=3000 if LONG else 80,
+    max_examples=3000 if LONG else 40,
     stateful_step_count=100 if LONG else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

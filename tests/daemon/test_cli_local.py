@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.wire.daemon import wait_until
+from tests.wire.forked import run_command
 
 DEADLINE_S = 30
 
@@ -29,8 +30,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def local(root: Path, *arguments: str, status: int = 0, given: bytes | None = None) -> dict[str, Any]:
-    line = command("local", "--root", str(root), *arguments)
-    done = subprocess.run(line, input=given, capture_output=True, timeout=DEADLINE_S, env=environment())
+    done = run_command(["local", "--root", str(root), *arguments], environment(), given or b"")
     assert done.returncode == status, (arguments, done.stdout, done.stderr)
     (answer,) = done.stdout.splitlines()
     shown: dict[str, Any] = json.loads(answer)

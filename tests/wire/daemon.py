@@ -23,7 +23,7 @@ from postroom_common.events import Event, decode_event
 from postroom_daemon.config.config import load
 from postroom_daemon.root.open_root import Sources, open_root
 from postroom_daemon.stores.base import Store
-from tests.wire.forked import Forked
+from tests.wire.forked import Forked, run_command
 
 #: Longest wait for anything, on a loaded machine.
 PATIENCE_S = 60
@@ -115,8 +115,7 @@ class Daemon:
 
     def tool(self, command: str, *arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Another command of ``postroomd`` on its root."""
-        words = [sys.executable, "-m", "postroom_daemon", command, "--root", self.root, *arguments]
-        return subprocess.run(list(map(str, words)), input=data, capture_output=True, env=self.environment, check=False)
+        return run_command([command, "--root", str(self.root), *map(str, arguments)], self.environment, data)
 
     def wait(self, condition: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T:
         """As ``wait_until``; fails at once when the daemon has ended."""

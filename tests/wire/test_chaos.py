@@ -12,6 +12,6 @@ from tests.wire.conftest import MakeDaemon
 @pytest.mark.slow
 def test_nothing_is_lost_or_doubled_while_the_daemon_is_killed(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon()
-    print(run_chaos(daemon, messages=1500, kills=3, seed=1, patience_s=120))
+    print(run_chaos(daemon, messages=600, kills=3, seed=1, patience_s=120))
     daemon.kill()
     audit_bodies(daemon)

@@ -7,7 +7,7 @@ import pytest
 from tests.wire.conftest import MakeDaemon
 from tests.wire.flood import flood_before_start, flood_while_running
 
-FILES = 4000
+FILES = 2000
 #: More than the kernel keeps events of (fs.inotify.max_queued_events is 16,384 by default).
 MORE_THAN_EVENTS = 17_000
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +16,7 @@ import pytest
 from fleet.machine import Machine, MachineError
 from postroom_client import Client
 from tests.wire.daemon import PATIENCE_S, wait_until
+from tests.wire.forked import run_command
 from tests.wire.users import need_root
 
 WALL_MS = 1_795_860_000_000  # a full hour
@@ -41,8 +42,8 @@ def client(machine: Machine) -> Iterator[Client]:
 
 
 def tool(root: Path, command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "postroom_daemon", command, "--root", root, *arguments]
-    return subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+    done = run_command([command, "--root", str(root), *map(str, arguments)], dict(os.environ))
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def files_of(machine: Machine) -> list[Path]:

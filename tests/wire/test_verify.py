@@ -13,7 +13,7 @@ import pytest
 from tests.wire.conftest import MakeDaemon, on_every_store
 from tests.wire.daemon import Daemon
 
-LOOKS = 4
+LOOKS = 3
 #: Of each thread of the load, for each look.
 ROUNDS = 40
 
