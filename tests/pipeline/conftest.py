@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from postroom_pipeline.spark.java import find_java
 from postroom_pipeline.spark.session import session
 from postroom_pipeline.spark.warehouse import Warehouse
 
@@ -32,6 +33,12 @@ QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+
+
+def java_variables() -> dict[str, str]:
+    """The variables by which children find the Java of these tests."""
+    names = ("PATH", "JAVA_HOME", "POSTROOM_JAVA")
+    return {name: os.environ[name] for name in names if name in os.environ} | dict(find_java().variables)
 
 
 @pytest.fixture(scope="session")

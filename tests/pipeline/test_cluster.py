@@ -18,7 +18,7 @@ import pytest
 
 from release.building import build
 from release.packages import find_package
-from tests.pipeline.conftest import TEST_SETTINGS
+from tests.pipeline.conftest import TEST_SETTINGS, java_variables
 
 SPARK = Path(pyspark.__file__).parent
 #: Has neither the pipeline nor PySpark nor click: only what Spark and the archive bring.
@@ -45,8 +45,7 @@ def shipped(tmp_path_factory):
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """What everything of Spark's is started with."""
-    chosen = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
-    return chosen | {
+    return java_variables() | {
         "HOME": str(tmp_path_factory.mktemp("home")),
         "PYSPARK_PYTHON": BARE_PYTHON,
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,

