@@ -20,6 +20,7 @@ from postroom_daemon.root.open_root import Sources, StartError
 from tests.conformance.bench import Bench, CountedIds, picture
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.cpp_database import MAKES, CppDatabase
+from tests.daemon.cpp_files import write_body
 
 MakeBench = Callable[..., Bench]
 MINUTE = 60_000
@@ -31,9 +32,10 @@ def database(bench: Bench, make: str = "as shipped") -> CppDatabase:
     return CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms, make)
 
 
-def import_into(bench: Bench) -> CppImport:
+def import_into(bench: Bench, accept_loss: bool = False) -> CppImport:
     """Import the database as ``postroomd import cpp`` does."""
-    return import_cpp(bench.config, Sources(bench.files, bench.hands.clock, CountedIds(bench.ids)))
+    sources = Sources(bench.files, bench.hands.clock, CountedIds(bench.ids))
+    return import_cpp(bench.config, sources, accept_loss)
 
 
 def before(bench: Bench) -> Path:
@@ -242,6 +244,126 @@ def test_bodies_of_its_hybrid_backend_are_read_from_their_files(make_bench: Make
     assert bench.do("consume_next", queue="telemetry")["message"]["payload"] == "in a file"
 
 
+def test_bodies_beside_a_database_elsewhere_are_read_and_renamed_where_the_store_has_its_own(
+    make_bench: MakeBench, tmp_path: Path
+) -> None:
+    data = tmp_path / "srv/data"
+    bench = make_bench("hybrid", **{"sqlite.dbPath": str(data / "yirangmq.db")})
+    old = database(bench)
+    old.message("A", created=old.now - 2, value=write_body(data, "A", "beside it"))
+    own = bench.path / "data"
+    old.message("B", created=old.now - 1, value=write_body(own, "B", "in the root"))
+    old.close()
+    done = import_into(bench)
+    assert done.old == (before(bench), own / "payloads.before-migration") and (data / "payloads").is_dir()
+    bench.open()
+    taken = [bench.do("consume_next", queue="telemetry")["message"]["payload"] for _ in range(2)]
+    assert taken == ["beside it", "in the root"]
+    assert not list(bench.store.audit.file_findings(10**9, clean=True))
+
+
+def test_a_start_with_the_hybrid_backend_before_the_old_files_came_does_not_bar_their_import(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench("hybrid").open()
+    bench.stop()
+    bench.close()
+    bench.lose_store()
+    old = database(bench)
+    key = old.message("A", value=write_body(bench.path / "data", "A", "body"))
+    old.close()
+    import_into(bench)
+    bench.open()
+    assert bench.store.get(key)
+
+
+def test_where_most_bodies_are_missing_nothing_changes_unless_the_loss_is_accepted(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid")
+    old = database(bench)
+    data = bench.path / "data"
+    key = old.message("A", value=write_body(data, "A", "there"))
+    for name in ("B", "C"):
+        old.message(name, value=write_body(data, name, "lost"))
+        (data / f"payloads/telemetry/active/{name}.json").unlink()
+    old.close()
+    there = contents(data / "payloads")
+    with pytest.raises(ImportRefused, match=r"2 of 3 messages cannot be used .*looked for in .*--accept-loss"):
+        import_into(bench)
+    assert contents(data / "payloads") == there and bench.config.settings.sqlite_db_path.exists()
+    assert not bench.segments() and not bench.quarantined()
+    import_into(bench, accept_loss=True)
+    bench.open()
+    assert bench.store.get(key)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "hybrid"])
+def test_the_reason_of_a_dead_letter_is_in_its_value_where_the_columns_are_empty(
+    make_bench: MakeBench, backend: str
+) -> None:
+    bench = make_bench(backend)
+    old = database(bench)
+    facts = {"dlqReason": "retry limit exceeded (attempt 3)", "dlqAt": old.now - MINUTE}
+    plain = {"messageId": "A", "queue": "telemetry", "payload": "x"}
+    if backend == "hybrid":
+        plain = orjson.loads(write_body(bench.path / "data", "A", "x", folder="dlq"))
+    old.message("A", "dlq", attempt=3, value=orjson.dumps(plain | facts).decode())
+    old.close()
+    import_into(bench)
+    bench.open()
+    (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
+    assert (letter["reason"], letter["reasonCode"], letter["dlqAt"]) == (
+        "retry limit exceeded (attempt 3)", "RETRY_LIMIT", bench.hands.wall_ms - MINUTE,
+    )  # fmt: skip
+
+
+OBJECTS = {
+    '{"messageId": "A", "payload": {"t": 1.50, "n": 12345678901234567}, "attributes": {"priority" : 3}}': (
+        '{"t": 1.50, "n": 12345678901234567}',
+        '{"priority" : 3}',
+    ),
+    '{"payload": "cut", "x":[1,2] , "payload":[1, {"payload": 2}]}': ('[1, {"payload": 2}]', "{}"),
+    '{"temp": 36.10}': ('{"temp": 36.10}', "{}"),
+}
+
+
+@pytest.mark.parametrize("value", OBJECTS)
+def test_bodies_that_are_objects_are_imported_as_the_text_that_stands_there(make_bench: MakeBench, value: str) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("A", value=value)
+    old.close()
+    assert import_into(bench).unusable == 0
+    bench.open()
+    message = bench.do("consume_next", queue="telemetry")["message"]
+    assert (message["payload"], message["attributes"]) == OBJECTS[value]
+
+
+def test_headers_of_an_envelope_are_imported(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("A", value='{"type": "sensor.reading", "version": 1, "traceId": "t-1", "queue": "q", "payload": {}}')
+    old.close()
+    import_into(bench)
+    bench.open()
+    message = bench.do("consume_next", queue="telemetry")["message"]
+    assert (message["type"], message["version"], message["traceId"]) == ("sensor.reading", 1, "t-1")
+
+
+def test_a_database_whose_daemon_was_killed_is_imported_with_its_write_ahead_log(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    key = old.message("A", payload="only in the log")
+    path = bench.config.settings.sqlite_db_path
+    killed = {name: path.with_name(path.name + name).read_bytes() for name in ("", "-wal", "-shm")}
+    old.close()
+    for name, data in killed.items():
+        path.with_name(path.name + name).write_bytes(data)
+    import_into(bench)
+    bench.open()
+    assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
+
+
 def test_the_old_database_stays_as_it_was_under_another_name(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
@@ -371,7 +493,7 @@ def test_a_check_counts_and_changes_nothing(make_bench: MakeBench, tmp_path: Pat
     old.close()
     there = contents(bench.path)
     found = check_cpp(bench.config, tmp_path)
-    assert (found.unusable, found.old) == (1, None)
+    assert (found.unusable, found.old) == (1, ())
     assert found.counts == {
         "queues": 2, "policies": 1, "messages ready": 4, "messages delayed": 3, "messages inflight": 2,
         "messages dlq": 2,

@@ -23,7 +23,7 @@ def test_a_request_by_printf_and_mv_is_served(daemon: Daemon) -> None:
     daemon.wait(answer.exists, "the shell has its answer")
     assert '"ok":true' in answer.read_text()
     assert daemon.consume("telemetry")["message"]["payload"] == "temp=36.5"
-    assert not list(daemon.requests.iterdir())
+    daemon.wait(lambda: not list(daemon.requests.iterdir()), "the executed requests are removed")
 
 
 def test_a_request_that_came_by_link_is_served(daemon: Daemon) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon
 
 
@@ -157,6 +158,17 @@ def test_messages_in_flight_may_be_settled_while_the_queue_is_paused(daemon: Dae
     daemon.ask("pause", queue="q")
     daemon.ask("pause", queue="q", operation="publish")
     daemon.settle("ack", delivery)
+
+
+def test_a_queue_that_the_configuration_names_can_be_paused_before_its_first_message(make_daemon: MakeDaemon) -> None:
+    config = {"queues": [{"name": "q"}, {"pattern": "line.*"}]}
+    daemon = make_daemon(config=config).start()
+    assert daemon.ask("pause", queue="q", operation="publish")["paused"] == {"publish": True, "consume": False}
+    assert daemon.refusal("publish", queue="q") == "ERR_PAUSED"
+    assert daemon.refusal("pause", queue="line.1") == "ERR_QUEUE_NOT_FOUND"
+    daemon.restart(kill=True)
+    assert daemon.ask("resume", queue="q", operation="publish")["paused"] == {"publish": False, "consume": False}
+    daemon.publish("q")
 
 
 def test_a_queue_that_does_not_exist_cannot_be_paused(daemon: Daemon) -> None:

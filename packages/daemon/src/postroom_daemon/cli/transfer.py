@@ -125,35 +125,54 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
 
 @import_command.command("cpp")
 @click.option("--check", is_flag=True, help="Change nothing; show what would be imported.")
+@click.option(
+    "--accept-loss", is_flag=True, help="Import the rest even if more than half of the messages are unusable."
+)
 @json_option
 @configured
-def import_cpp_command(source: Source, check: bool, as_json: bool) -> None:
-    """Import the C++ system's SQLite database at sqlite.dbPath. Stop both daemons first.
+def import_cpp_command(source: Source, check: bool, accept_loss: bool, as_json: bool) -> None:
+    """Import the C++ system's data. Stop both daemons first.
 
-    The journal of DIR must have no messages yet. Queues, messages in all states and policies are imported, all or
-    nothing. The old database stays, under a name that ends in .before-migration. If the command is interrupted, run it
-    again. Rows that cannot be used go to DIR/quarantine, each with the reason.
+    That is the SQLite database at sqlite.dbPath (with the payload files of the hybrid backend), or the message files
+    below filesystem.root; if both exist, what is in the place that the backend uses. The journal of DIR must have no
+    messages yet. Queues, messages in all states and policies are imported, all or nothing. The old data stays, under
+    names that end in .before-migration. If the command is interrupted, run it again. What cannot be used is copied to
+    DIR/quarantine, with the reason; if that is most of the messages, nothing is imported.
     """
+    from ..doors.mailbox.directories import unprocessed_requests
     from ..maintenance.import_cpp import check_cpp, import_cpp
     from ..maintenance.verify.check import default_workspace
     from ..root.open_root import Sources
 
     set_up_plain("warning")
     config = source.load_root("import")
-    done = check_cpp(config, default_workspace()) if check else import_cpp(config, Sources())
+    if check:
+        done = check_cpp(config, default_workspace(), accept_loss)
+    else:
+        done = import_cpp(config, Sources(), accept_loss)
     if as_json:
-        old = str(done.old) if done.old else None
-        shown = {"database": str(done.database), "counts": done.counts, "unusableRows": done.unusable, "old": old}
+        old = list(map(str, done.old))
+        shown: dict[str, Any] = {"database": str(done.source), "counts": done.counts, "unusableRows": done.unusable}
+        shown |= {"unfinishedFiles": done.unfinished, "old": old[0] if old else None, "oldBodies": old[1:]}
+        shown["otherData"] = list(map(str, done.others))
         click.echo(json.dumps({"ok": True, "checked": check, **shown}))
         return
     imported = ", ".join(f"{count} {name}" for name, count in sorted(done.counts.items())) or "nothing"
     if check:
-        click.echo(f"{done.database}: would import {imported}; {done.unusable} rows cannot be used")
+        click.echo(f"{done.source}: would import {imported}; {done.unusable} rows cannot be used")
     elif done.old:
-        click.echo(f"{done.database}: imported {imported}; {done.unusable} rows cannot be used and are in quarantine")
-        click.echo(f"the old database is {done.old}: remove it when you are sure")
+        click.echo(f"{done.source}: imported {imported}; {done.unusable} rows cannot be used and are in quarantine")
+        click.echo(f"the old data is {' and '.join(map(str, done.old))}: remove it when you are sure")
     else:
-        click.echo(f"{done.database}: the interrupted import is complete now")
+        click.echo(f"{done.source}: the interrupted import is complete now")
+    if done.unfinished:
+        text = "ignored: the C++ system had not finished it, and confirmed it to nobody"
+        click.echo(f"{counted(done.unfinished, 'file')} {text}")
+    left = unprocessed_requests(config.settings)
+    if left:
+        click.echo(f"{counted(len(left), 'request')} in {left[0].parent} will not be executed unless you move them")
+    for other in done.others:
+        click.echo(f"{other} is also of the C++ system, and is not imported")
 
 
 @click.command()

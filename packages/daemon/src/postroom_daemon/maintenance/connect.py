@@ -18,8 +18,8 @@ from ..config.config import Config
 from ..journal.segments import list_segments
 from ..observe.state import Ask, State, bodies_in, capture, steady
 from ..platform.files import Files
+from ..root.cpp_data import found_in, missing_import
 from ..root.locks import LOCK_NAME, RootBusy, lock_root
-from ..root.preflight import missing_import
 from ..root.swap import MARKER_NAME
 from ..stores.backends import layout_of
 from .local import open_local
@@ -89,7 +89,7 @@ def no_root(config: Config) -> str:
     """Why a directory is not a root: nothing in it was made by a daemon or for one; "" if something was."""
     root, settings = config.root, config.settings
     signs = (config.file, root / LOCK_NAME, root / MARKER_NAME, settings.journal_root)
-    if any(sign and os.path.lexists(sign) for sign in signs) or layout_of(settings).exists():
+    if any(sign and os.path.lexists(sign) for sign in signs) or layout_of(settings).exists() or found_in(settings):
         return ""
     return (
         f"{root} is not a root: it has no configuration, no journal and no {settings.backend} store;"

@@ -79,6 +79,10 @@ class Policies:
         self._overridden: dict[str, tuple[Layer, Policy]] = {}
         self._schemas: dict[int, tuple[dict[str, Any], JsonSchema]] = {}
 
+    def names(self, queue: str) -> bool:
+        """Whether the configuration names a queue; a pattern does not."""
+        return queue in self._queues
+
     def effective(self, queue: str, record: QueueRecord | None) -> Policy:
         """The policy of ``queue``, which need neither be configured nor exist."""
         override = record.override if record else {}

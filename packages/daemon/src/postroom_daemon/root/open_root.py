@@ -35,8 +35,9 @@ from ..policy.policies import Policies
 from ..policy.quotas import Quotas
 from ..stores.backends import make_store
 from ..stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
+from .cpp_data import missing_import
 from .locks import RootBusy, WrongOwner, lock_root, lock_store
-from .preflight import hindrance, missing_import
+from .preflight import hindrance
 from .recovery import Recovery
 from .swap import SwapInterrupted
 

@@ -64,6 +64,15 @@ def mailbox_problem(settings: Settings) -> str:
     return first_unusable((path, CHANGE) for path in (ipc, *(ipc / name for name in (*names, LOCK_NAME))))
 
 
+def unprocessed_requests(settings: Settings) -> list[Path]:
+    """Requests that the C++ daemon had taken when it ended. They were not answered, and nobody executes them."""
+    directory = settings.ipc_root / settings.ipc_processing_dir
+    used = (settings.ipc_requests_dir, settings.ipc_responses_dir, settings.ipc_dead_dir, settings.ipc_held_dir)
+    if settings.ipc_processing_dir in used or not directory.is_dir():
+        return []
+    return sorted(directory.glob("*.json"))
+
+
 class MailboxLost(DoorLost):
     """A directory of the mailbox was removed, and this process may not make it again; the text says what to do."""
 

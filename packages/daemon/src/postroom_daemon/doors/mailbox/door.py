@@ -28,7 +28,7 @@ from ...policy.access import may_use_response_dir
 from ...policy.quotas import Quotas
 from ..base import Door, DoorReplaced
 from .codec import encode_answer
-from .directories import Directories, LivenessLock
+from .directories import Directories, LivenessLock, unprocessed_requests
 from .rejected import RejectedRequests
 from .request_files import RequestFile, RequestFiles
 from .response_dirs import NoResponseDir, ResponseDirs
@@ -116,6 +116,15 @@ class Mailbox(Door):
         self._requests: dict[str, Request] = {}
         self._sweeper = Sweeper(settings, files, self._response_dirs, self._rejected, requests)
         self._watch = self._make_watch()
+        left = unprocessed_requests(settings)
+        if left:
+            log.warning(
+                "%s has %d requests that the C++ daemon did not finish, and that are not executed: move them to %s, or"
+                " remove them",
+                left[0].parent,
+                len(left),
+                root / settings.ipc_requests_dir,
+            )
 
     def _make_watch(self) -> Watch | None:
         if not self._settings.ipc_use_folder_watcher:

@@ -117,7 +117,8 @@ def _names(context: Context, after: str, limit: int) -> tuple[list[str], str]:
 
 
 def pause(context: Context, fields: Fields) -> Decision:
-    """Stop consuming from (or publishing to) a queue until it is resumed; a restart does not resume it."""
+    """Stop consuming from (or publishing to) a queue until it is resumed; a restart does not resume it. Creates a queue
+    that the configuration names."""
     return _set_pause(context, fields, EventType.PAUSED)
 
 
@@ -129,9 +130,16 @@ def resume(context: Context, fields: Fields) -> Decision:
 def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     if fields["operation"] not in ("consume", "publish"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
-    record = existing_queue(context, fields["queue"], Verb.OPERATE)
+    queue = fields["queue"]
+    if context.policies.names(queue):
+        context.require(Verb.OPERATE, queue)
+        record = context.store.queue(queue)
+    else:
+        record = existing_queue(context, queue, Verb.OPERATE)
+    drafts: list[Draft] = [] if record else [queue_created(context, queue)]
     paused = paused_to_wire(record) | {fields["operation"]: type_ is EventType.PAUSED}
-    return Decision([{"type": type_, "queue": record.name, "operation": fields["operation"], "paused": paused}])
+    drafts.append({"type": type_, "queue": queue, "operation": fields["operation"], "paused": paused})
+    return Decision(drafts)
 
 
 def set_policy(context: Context, fields: Fields) -> Decision:

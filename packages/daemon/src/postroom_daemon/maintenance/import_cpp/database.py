@@ -7,63 +7,47 @@ stores a body in a file, whose path is in ``kv``.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from ...stores.sqlite.database import translated
+from .rows import (
+    CppMessage,
+    Unusable,
+    UnusableRow,
+    body_of,
+    headers_of,
+    number_of,
+    object_of,
+    reason_of,
+    shown_row,
+    text_of,
+)
 
 #: Columns that the older tables lack, and their defaults.
 _LATER: Final = {"dlq_reason": "NULL", "dlq_at": "NULL", "target_consumer_id": "''"}
 _STATES: Final = frozenset({"ready", "inflight", "delayed", "dlq"})
-
-
-@dataclass(frozen=True, slots=True)
-class CppMessage:
-    """A message as the C++ system stored it. Times are Unix milliseconds; 0: none."""
-
-    key: str
-    queue: str
-    state: str
-    priority: int
-    available_at: int
-    lease_until: int
-    attempt: int
-    dlq_reason: str
-    dlq_at: int
-    target: str
-    created_at: int
-    payload: str
-    attributes: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnusableRow:
-    """A row that cannot be used: why, and the row as JSON bytes."""
-
-    reason: str
-    row: bytes
-
-
-class _Unusable(Exception):
-    """Why a row cannot be used."""
+#: The directory of bodies in that of the C++ daemon's data, which no setting of it could change.
+_PAYLOADS: Final = "payloads"
 
 
 class CppDatabase:
     """A database that is locked against the C++ daemon and read. Only its write-ahead log is folded in; nothing else
-    changes. Relative paths of bodies are relative to ``directory``."""
+    changes. ``bodies`` are the directories in which files with bodies may be, each instead of ``data/payloads``."""
 
-    def __init__(self, path: Path, kv: str, msg: str, directory: Path) -> None:
+    def __init__(self, path: Path, kv: str, msg: str, bodies: tuple[Path, ...]) -> None:
         self._path = path
         self._kv = kv
         self._msg = msg
-        self._directory = directory
+        self._bodies = bodies
+
+    @property
+    def shown_bodies(self) -> str:
+        """The directories in which files with bodies may be, for people."""
+        return ", ".join(map(str, self._bodies))
 
     def open(self) -> None:
         """Raises ``StoreError``: ``StoreBusy`` while another process has it open."""
@@ -91,13 +75,13 @@ class CppDatabase:
         """The policies by queue, as JSON objects."""
         for row in self._rows(f"SELECT key, value FROM {self._kv} WHERE value_type = 'policy' ORDER BY key"):
             try:
-                key, value = _text(row[0], "key"), _json(row[1])
+                key, value = text_of(row[0], "key"), object_of(row[1])
                 prefix, _, queue = key.partition(":")
                 if prefix != "policy":
-                    raise _Unusable("the key of a policy must be policy:<queue>")
+                    raise Unusable("the key of a policy must be policy:<queue>")
                 yield queue, value
-            except _Unusable as problem:
-                yield UnusableRow(str(problem), _shown(("key", "value"), row))
+            except Unusable as problem:
+                yield UnusableRow(str(problem), shown_row(("key", "value"), row), is_message=False)
 
     def messages(self) -> Iterator[CppMessage | UnusableRow]:
         """All messages in the order of publishing; those of one millisecond in the order of their rows."""
@@ -120,12 +104,14 @@ class CppDatabase:
             (row,) = self._rows(select, rowid)
             try:
                 if copies.get(row[0]):
-                    raise _Unusable("another row of the same message comes before it")
+                    reason = "another row of the same message comes before it"
+                    yield UnusableRow(reason, shown_row(names, row), is_message=False)
+                    continue
                 if row[0] in copies:
                     copies[row[0]] = True
                 yield self._message(dict(zip(names, row, strict=True)))
-            except _Unusable as problem:
-                yield UnusableRow(str(problem), _shown(names, row))
+            except Unusable as problem:
+                yield UnusableRow(str(problem), shown_row(names, row))
         yield from self._orphans()
 
     def _orphans(self) -> Iterator[UnusableRow]:
@@ -137,108 +123,68 @@ class CppDatabase:
         )
         for row in self._rows(select):
             is_body = row[2] == b"message"
-            yield UnusableRow(
-                "a body without a row in the index" if is_body else "of an unknown type", _shown(names, row)
-            )
+            reason = "a body without a row in the index" if is_body else "of an unknown type"
+            yield UnusableRow(reason, shown_row(names, row), is_message=False)
 
     def _message(self, row: dict[str, Any]) -> CppMessage:
-        key, queue, state = (_text(row[name], name) for name in ("message_key", "queue", "state"))
+        key, queue, state = (text_of(row[name], name) for name in ("message_key", "queue", "state"))
         if not key.startswith("msg:"):
-            raise _Unusable("the key of a message must begin with msg:")
+            raise Unusable("the key of a message must begin with msg:")
         if state not in _STATES:
-            raise _Unusable(f"unknown state {state!r}")
+            raise Unusable(f"unknown state {state!r}")
         if row["value"] is None:
-            raise _Unusable("its body is missing")
-        value = self._content(_json(row["value"]))
-        payload, attributes = value.get("payload"), value.get("attributes", "{}")
-        if type(payload) is not str or type(attributes) is not str:
-            raise _Unusable("its payload or its attributes are no text")
+            raise Unusable("its body is missing")
+        value, source = self._content(row["value"])
+        payload, attributes = body_of(value, source)
         died = value.get("dlqAt")
         return CppMessage(
             key=key,
             queue=queue,
             state=state,
-            priority=_number(row["priority"], "priority"),
-            available_at=_number(row["available_at"], "available_at"),
-            lease_until=_number(row["lease_until"], "lease_until"),
-            attempt=max(0, _number(row["attempt"], "attempt")),
-            dlq_reason=_reason(row["dlq_reason"], value),
-            dlq_at=_number(row["dlq_at"], "dlq_at")
+            priority=number_of(row["priority"], "priority"),
+            available_at=number_of(row["available_at"], "available_at"),
+            lease_until=number_of(row["lease_until"], "lease_until"),
+            attempt=max(0, number_of(row["attempt"], "attempt")),
+            dlq_reason=reason_of(row["dlq_reason"]) or reason_of(value.get("dlqReason")),
+            dlq_at=number_of(row["dlq_at"], "dlq_at")
             or (died if type(died) is int else 0)
-            or _number(row["updated_at"], "updated_at"),
-            target=_text(row["target_consumer_id"], "target_consumer_id"),
-            created_at=_number(row["created_at"], "created_at"),
+            or number_of(row["updated_at"], "updated_at"),
+            target=text_of(row["target_consumer_id"], "target_consumer_id"),
+            created_at=number_of(row["created_at"], "created_at"),
             payload=payload,
             attributes=attributes,
+            headers=headers_of(value),
         )
 
-    def _content(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The value of a message with its body, which may be in a file."""
-        if "payload" not in value and type(value.get("payloadPath")) is str:
-            return value | self._file(Path(value["payloadPath"]))
-        return value
-
-    def _file(self, path: Path) -> dict[str, Any]:
-        """The content of a file of the hybrid backend; after a crash it may still be in the former state's folder."""
-        beside = [path.parent.parent / folder / path.name for folder in ("active", "dlq")]
-        for candidate in dict.fromkeys((path, *beside)):
+    def _content(self, source: bytes) -> tuple[dict[str, Any], bytes]:
+        """The value of a message with its body, which may be in a file, and the text in which the body stands."""
+        value = object_of(source)
+        if "payload" in value or type(value.get("payloadPath")) is not str:
+            return value, source
+        path = Path(value["payloadPath"])
+        for candidate in self._candidates(path):
             try:
-                return _json((self._directory / candidate).read_bytes())
-            except OSError:
+                content = candidate.read_bytes()
+            except (OSError, ValueError):
                 continue
-        raise _Unusable(f"its body's file {path} is not there")
+            return value | object_of(content), content
+        raise Unusable(f"its body's file {path} is not there")
+
+    def _candidates(self, path: Path) -> dict[Path, None]:
+        """Where the file of a body may be: the path was relative to the C++ daemon's working directory, and after a
+        crash the file may still be in the former state's directory."""
+        parts = path.parts
+        inside = parts[parts.index(_PAYLOADS) + 1 :] if _PAYLOADS in parts[:-1] else parts[-3:]
+        places = [path] if path.is_absolute() else []
+        places += [directory.joinpath(*inside) for directory in self._bodies]
+        return dict.fromkeys(
+            place
+            for one in places
+            for place in (one, *(one.parent.parent / folder / one.name for folder in ("active", "dlq")))
+        )
 
     def _rows(self, sql: str, *parameters: Any) -> list[Any]:
         try:
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
-
-
-def _reason(column: Any, value: dict[str, Any]) -> str:
-    """Why a message died: in a column, in older tables only in the value."""
-    if type(column) is bytes and column:
-        return column.decode(errors="replace")
-    reason = value.get("dlqReason")
-    return reason if type(reason) is str else ""
-
-
-def _text(value: Any, name: str) -> str:
-    if type(value) is bytes:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            pass
-    raise _Unusable(f"{name} is no text")
-
-
-def _number(value: Any, name: str) -> int:
-    if value is None:
-        return 0
-    if type(value) is not int:
-        raise _Unusable(f"{name} is no integer")
-    return value
-
-
-def _json(value: Any) -> dict[str, Any]:
-    try:
-        tree = orjson.loads(value)
-    except (TypeError, ValueError):
-        tree = None
-    if type(tree) is not dict:
-        raise _Unusable("its value is no JSON object")
-    return tree
-
-
-def _shown(names: Any, row: Any) -> bytes:
-    """A row as JSON; bytes that are not UTF-8 in hex."""
-    shown: dict[str, Any] = {}
-    for name, value in zip(names, row, strict=True):
-        if type(value) is bytes:
-            try:
-                shown[name] = value.decode()
-            except UnicodeDecodeError:
-                shown[name] = {"hex": value.hex()}
-        else:
-            shown[name] = value
-    return json.dumps(shown, ensure_ascii=True).encode()

@@ -1,4 +1,4 @@
-"""The events that lead to the state of each queue and message in a database of the C++ system."""
+"""The events that lead to the state of each queue and message in data of the C++ system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...platform.clock import Now
 from ...platform.ids import Ids
 from ...platform.quarantine import Quarantine
 from ...policy.policies import Policies
-from .database import CppDatabase, CppMessage, UnusableRow
+from .rows import CppMessage, CppSource, UnusableRow
 
 log = logging.getLogger(__name__)
 
@@ -32,18 +32,18 @@ _PRIORITIES: Final = (-(2**31), 2**31 - 1)
 
 
 def age_of_all(wall: int, oldest: int | None) -> int:
-    """Age (ms) of the oldest message of a database; 0 if there is none."""
+    """Age (ms) of the oldest message; 0 if there is none."""
     return _clamped(wall - (wall if oldest is None else oldest), _LONGEST_AGE_MS)
 
 
 class CppEvents:
-    """Events made from the rows of a database. When ``requests`` has ended, ``counts`` has the numbers of queues,
+    """Events made from the messages of a source. When ``requests`` has ended, ``counts`` has the numbers of queues,
     policies and messages by state, and ``unusable`` the rows from which none could be made."""
 
-    def __init__(self, database: CppDatabase, now: Now, policies: Policies, ids: Ids) -> None:
+    def __init__(self, source: CppSource, now: Now, policies: Policies, ids: Ids) -> None:
         self.counts: Counter[str] = Counter()
         self.unusable: list[UnusableRow] = []
-        self._database = database
+        self._source = source
         self._now = now
         self._policies = policies
         self._ids = ids
@@ -51,7 +51,7 @@ class CppEvents:
 
     def requests(self) -> Iterator[list[Draft]]:
         """The events, those of one message or policy as one request. Raises ``StoreError``."""
-        for row in self._database.messages():
+        for row in self._source.messages():
             problem = queue_name_problem(row.queue) if isinstance(row, CppMessage) else None
             if isinstance(row, UnusableRow):
                 self.unusable.append(row)
@@ -61,13 +61,23 @@ class CppEvents:
             else:
                 yield [*self._creation(row.queue), *self._life(row)]
                 self.counts[f"messages {row.state}"] += 1
-        for policy in self._database.policies():
+        for policy in self._source.policies():
             if isinstance(policy, UnusableRow):
                 self.unusable.append(policy)
             else:
                 drafts = self._policy(*policy)
                 if drafts:
                     yield drafts
+
+    @property
+    def lost(self) -> list[UnusableRow]:
+        """The messages among the unusable rows."""
+        return [row for row in self.unusable if row.is_message]
+
+    @property
+    def messages(self) -> int:
+        """The number of messages from which events were made."""
+        return sum(count for name, count in self.counts.items() if name.startswith("messages "))
 
     def set_aside(self, quarantine: Quarantine, name: str) -> None:
         """Put the unusable rows into quarantine, each with the reason. Raises ``OSError``."""
@@ -95,7 +105,8 @@ class CppEvents:
         except ConfigurationError as error:
             problem, layer = str(error), {}
         if problem:
-            self.unusable.append(UnusableRow(problem, json.dumps({"key": f"policy:{queue}", "value": tree}).encode()))
+            row = json.dumps({"key": f"policy:{queue}", "value": tree}).encode()
+            self.unusable.append(UnusableRow(problem, row, is_message=False))
             return []
         if layer.get("dlq.queue", "") in (self._queues | {queue, ""}):
             layer.pop("dlq.queue", None)  # the C++ system ignored it, and a queue cannot be a dead-letter address
@@ -123,8 +134,8 @@ class CppEvents:
             events.append(
                 {
                     **self._about(EventType.LEASED, m),
-                    "lease": self._ids.lease(),
-                    "consumer": "",  # the C++ system did not record the holder
+                    "lease": m.lease_id or self._ids.lease(),
+                    "consumer": m.consumer,
                     "untilEngineMs": until,
                     "attempt": max(1, m.attempt),
                 }
@@ -139,7 +150,7 @@ class CppEvents:
         return events
 
     def _published(self, m: CppMessage, due: int) -> Draft:
-        envelope: dict[str, Any] = {"parts": [{"text": m.payload}]}
+        envelope: dict[str, Any] = {"parts": [{"text": m.payload}], **m.headers}
         if m.attributes != "{}":
             envelope["attributes"] = {"text": m.attributes}
         draft = {**self._about(EventType.PUBLISHED, m), **self._at(m.created_at)}
@@ -164,7 +175,7 @@ def _failure(m: CppMessage) -> Draft:
     code = ReasonCode.LEASE_EXPIRED
     if m.state == "dlq":
         code = ReasonCode.RETRY_LIMIT if m.dlq_reason.startswith("retry limit") else ReasonCode.REJECTED
-    failure = {"reasonCode": code, "reasonMessage": m.dlq_reason, "attempt": m.attempt, "consumerId": ""}
+    failure = {"reasonCode": code, "reasonMessage": m.dlq_reason, "attempt": m.attempt, "consumerId": m.consumer}
     return {"failure": failure}
 
 

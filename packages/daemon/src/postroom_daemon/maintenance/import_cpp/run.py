@@ -1,54 +1,54 @@
-"""Import a database of the C++ system: what it holds becomes events of the journal, from which the store is folded.
+"""Import data of the C++ system: it becomes events of the journal, from which the store is folded.
 
 The events are written to a directory beside the journal's segments and synced. Renaming that directory commits the
-import: a failure before it leaves the old database and the journal as they were; after it, the same command, or a
-repetition of it, finishes the rest. The old database stays beside the new one under another name.
+import: a failure before it leaves the old data and the journal as they were; after it, the same command, or a
+repetition of it, finishes the rest. The old data stays beside the new store under another name.
 """
 
 from __future__ import annotations
 
-import logging
+import os
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from postroom_common.errors import PostroomError
-from postroom_common.events import EventType, encode_event
+from postroom_common.events import EventType
 
 from ...config.config import Config
+from ...config.settings import Settings
 from ...engine.context import Draft
-from ...journal.segments import list_segments, read_lines, segment_name
+from ...journal.segments import list_segments
 from ...platform.clock import Clock, Now
-from ...platform.files import CREATE_FLAGS, Files
+from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...policy.policies import Policies
+from ...root.cpp_data import CppData, found_in, interrupted_import, is_used
 from ...root.locks import lock_root
 from ...root.open_root import Sources, open_root
-from ...root.preflight import CPP_IMPORT_COMMITTED, hindrance, is_cpp_database
-from ...stores.backends import Layout, layout_of
+from ...root.preflight import hindrance
+from ...stores.backends import layout_of, places
 from ...stores.base import StoreBusy
 from .database import CppDatabase
 from .events import CppEvents, age_of_all
-
-log = logging.getLogger(__name__)
+from .message_files import CppFiles
+from .rows import CppSource
+from .segment_writer import SegmentWriter
 
 #: The directory of the events while they are being written.
 _STAGING: Final = "taking-over"
-#: What is appended to the old database's name afterwards.
+#: What is appended to the names of the old data afterwards.
 _OLD_SUFFIX: Final = ".before-migration"
-#: Messages whose events make one group.
-_GROUP_MESSAGES: Final = 200
-#: A journal with no events but these has no messages and no settings of queues: a database can still be imported.
-_NOTHING_DONE: Final = frozenset(
-    {EventType.EPOCH_STARTED, EventType.CLOCK_MARKED, EventType.ANSWERED, EventType.GAP, EventType.LOSS_ACCEPTED}
-)
+#: What the hybrid backend of the C++ system has in the directory of a queue's bodies.
+_BODY_FOLDERS: Final = ("active", "archive", "dlq")
 
 
 class ImportRefused(PostroomError):
-    """The database cannot be imported, and nothing was changed; the text says why and what to do."""
+    """The data cannot be imported, and nothing was changed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,47 +56,42 @@ class CppImport:
     """What an import did, or would do.
 
     ``counts``: how many queues, policies, and messages by their old state (empty if the import was begun, and counted,
-    by an earlier run). ``unusable``: rows that cannot be used. ``old``: the old database's path now; None if it is
-    unchanged, or gone.
+    by an earlier run). ``unusable``: rows and files that cannot be used; ``unfinished``: files that were being written
+    when the C++ daemon ended. ``old``: the paths of the old data now; empty if it is unchanged, or gone. ``others``:
+    other data of the C++ system that is not imported.
     """
 
-    database: Path
+    source: Path
     counts: dict[str, int]
     unusable: int
-    old: Path | None = None
+    unfinished: int = 0
+    old: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
 
 
-def check_cpp(config: Config, workspace: Path) -> CppImport:
-    """What ``import_cpp`` would do. Reads a copy of the database made in ``workspace``, and changes nothing.
+def check_cpp(config: Config, workspace: Path, accept_loss: bool = False) -> CppImport:
+    """What ``import_cpp`` would do. Reads a copy of a database made in ``workspace``, and changes nothing.
 
     Raises ``ImportRefused``, ``StoreError``, ``OSError``.
     """
     _check_backend(config)
-    path = config.settings.sqlite_db_path
-    if (config.settings.journal_root / CPP_IMPORT_COMMITTED).is_dir():
-        return CppImport(path, {}, 0)
-    _check_importable(config)
-    with TemporaryDirectory(prefix="postroom-import-", dir=workspace) as directory:
-        copy = Path(directory) / path.name
-        for suffix in ("", "-wal", "-journal"):
-            source = path.with_name(path.name + suffix)
-            if suffix == "" or source.exists():
-                shutil.copyfile(source, copy.with_name(copy.name + suffix))
-        database = _open(config, copy)
-        try:
-            clock = Clock()
-            _resume(clock, database)
-            events = _events(config, database, clock, Sources())
-            for _ in events.requests():
-                pass
-        finally:
-            database.close()
-    _check_usable(events, path)
-    return CppImport(path, dict(events.counts), len(events.unusable))
+    begun = interrupted_import(config.settings)
+    if begun:
+        return CppImport(begun.path, {}, 0)
+    data, *others = _importable(config)
+    with _copied(data, workspace) as copy, _opened(config, data, copy) as source:
+        clock = Clock()
+        _resume(clock, source)
+        events = _events(config, source, clock, Sources())
+        for _ in events.requests():
+            pass
+        _check_losses(events, data, source, accept_loss)
+        return _import_of(data, events, source, others)
 
 
-def import_cpp(config: Config, sources: Sources) -> CppImport:
-    """Import the database at ``sqlite.dbPath``, or finish an import that was interrupted; then fold it into the store.
+def import_cpp(config: Config, sources: Sources, accept_loss: bool = False) -> CppImport:
+    """Import data of the C++ system, or finish an import that was interrupted; then fold it into the store.
+    ``accept_loss``: even if most messages cannot be used.
 
     Raises ``ImportRefused``, ``RootBusy``, ``WrongOwner``, ``StoreError``, ``StartError``, ``OSError``.
     """
@@ -104,27 +99,38 @@ def import_cpp(config: Config, sources: Sources) -> CppImport:
     problem = hindrance(config)
     if problem:
         raise ImportRefused(problem)
-    files, journal, path = sources.files, config.settings.journal_root, config.settings.sqlite_db_path
-    events = None
+    files, journal = sources.files, config.settings.journal_root
     with lock_root(config, files):
         quarantine = Quarantine(config.quarantine_root, files)
-        if not (journal / CPP_IMPORT_COMMITTED).is_dir():
+        begun = interrupted_import(config.settings)
+        if begun:
+            data, done = begun, CppImport(begun.path, {}, 0)
+        else:
             if (journal / _STAGING).is_dir():
                 _discard(journal / _STAGING, files)
-            _check_importable(config)
-            database = _open(config, path)
-            try:
-                events = _write_events(database, config, sources, quarantine)
-            finally:
-                database.close()
-        old = _finish(journal, path, files, quarantine)
+            data, *others = _importable(config)
+            with _opened(config, data, data.path) as source:
+                events = _write_events(data, source, config, sources, quarantine, accept_loss)
+                done = _import_of(data, events, source, others)
+        old = _finish(data, config.settings, files, quarantine)
     root = open_root(config, sources)
     try:
         root.broker.stop()
         root.store.disk.checkpoint()
     finally:
         root.close()
-    return CppImport(path, dict(events.counts) if events else {}, len(events.unusable) if events else 0, old)
+    return replace(done, old=old)
+
+
+def _import_of(data: CppData, events: CppEvents, source: CppSource, others: list[CppData]) -> CppImport:
+    unfinished = source.unfinished if isinstance(source, CppFiles) else 0
+    return CppImport(
+        data.path,
+        dict(events.counts),
+        len(events.unusable),
+        unfinished,
+        others=tuple(other.path for other in others),
+    )
 
 
 def _check_backend(config: Config) -> None:
@@ -132,81 +138,143 @@ def _check_backend(config: Config) -> None:
         raise ImportRefused("backend memory stores nothing: choose another one by --backend")
 
 
-def _check_importable(config: Config) -> None:
+def _importable(config: Config) -> list[CppData]:
+    """The data to import, and behind it other data of the C++ system. Raises ``ImportRefused`` if there is none, or
+    something else is in its place."""
     settings = config.settings
-    journal, path = settings.journal_root, settings.sqlite_db_path
-    if not is_cpp_database(path, settings.sqlite_kv_table, settings.sqlite_message_index_table):
+    found = found_in(settings)
+    if not found:
         raise ImportRefused(
-            f"there is no database of the C++ system at {path}: put it there, or name it by sqlite.dbPath; one that"
-            " SQLite cannot read must be repaired first: `sqlite3 OLD .recover | sqlite3 NEW`"
+            f"there is no database of the C++ system at {settings.sqlite_db_path}, and no directory of its messages at"
+            f" {settings.filesystem_root}: put it there, or name it by sqlite.dbPath or filesystem.root; a database"
+            " that SQLite cannot read must be repaired first: `sqlite3 OLD .recover | sqlite3 NEW`"
         )
-    if journal.is_dir() and _is_used(journal, layout_of(settings)):
+    if is_used(settings.journal_root):
         raise ImportRefused(
-            f"{path} is a database of the C++ system, and the journal {journal} already has other events:"
-            " name the database that belongs to the journal by sqlite.dbPath, and import the old one into a new root"
+            f"{found[0]}, and the journal {settings.journal_root} already has messages or settings of queues: import"
+            " the old one into a new root, and move messages from one to the other with `postroomd export` and"
+            " `postroomd import`"
         )
-
-
-def _is_used(journal: Path, layout: Layout) -> bool:
-    """Whether a journal has an event that an import would hide, or damage. Raises ``OSError``."""
-    segments = [path for _, path in list_segments(journal)]
-    if layout.messages:  # its store is not replaced with the database, and belongs to this journal
-        return bool(segments)
-    lines = (line for path in segments for line in read_lines(path))
-    return any(line.event is None or line.event["type"] not in _NOTHING_DONE for line in lines)
-
-
-def _check_usable(events: CppEvents, path: Path) -> None:
-    if events.unusable and not events.counts:
-        reason = events.unusable[0].reason
+    if not os.access(found[0].path.parent, os.W_OK):
+        raise ImportRefused(f"{found[0].path.parent} cannot be written to: {found[0].path} gets another name in it")
+    strangers = _own_store(found[0], settings)
+    if strangers and not list_segments(settings.journal_root):
         raise ImportRefused(
-            f"{path}: none of its {len(events.unusable)} rows can be used (the first: {reason}): nothing was imported."
-            " Move the database away to start with an empty root"
+            f"{strangers[0]} is a store whose journal is missing: put back the journal {settings.journal_root}, or move"
+            " the store away if it is not needed"
         )
+    return found
 
 
-def _open(config: Config, path: Path) -> CppDatabase:
+def _own_store(data: CppData, settings: Settings) -> list[Path]:
+    """What the store of this root already has on the disk, apart from the data of the C++ system."""
+    return [
+        path
+        for path in places(settings)
+        if path != data.path
+        and os.path.lexists(path)
+        and not (path.is_dir() and not any(path.iterdir()))
+        and not (path == settings.hybrid_payload_root and _is_of_cpp(path))
+        and not (data.is_database and path.name.startswith(data.path.name))  # its write-ahead log
+    ]
+
+
+def _is_of_cpp(bodies: Path) -> bool:
+    """Whether the C++ system's hybrid backend has stored bodies in a directory."""
+    return any((queue / folder).is_dir() for queue in bodies.iterdir() for folder in _BODY_FOLDERS)
+
+
+def _check_losses(events: CppEvents, data: CppData, source: CppSource, accept_loss: bool) -> None:
+    """Raise ``ImportRefused`` if most messages would be lost."""
+    if not events.counts and events.unusable:
+        what = f"none of its {len(events.unusable)} rows can be used (the first: {events.unusable[0].reason})"
+    elif len(events.lost) > events.messages and not accept_loss:
+        total = events.messages + len(events.lost)
+        what = f"{len(events.lost)} of {total} messages cannot be used (the first: {events.lost[0].reason})"
+    else:
+        return
+    places = f"; files with bodies are looked for in {source.shown_bodies}" if isinstance(source, CppDatabase) else ""
+    raise ImportRefused(
+        f"{data.path}: {what}: nothing was imported or changed{places}. Put back what is missing; or move the old data"
+        " away to start with an empty root" + ("" if not events.counts else ", or import the rest with --accept-loss")
+    )
+
+
+@contextmanager
+def _copied(data: CppData, workspace: Path) -> Iterator[Path]:
+    """A copy of a database, which opening changes."""
+    if not data.is_database:
+        yield data.path
+        return
+    with TemporaryDirectory(prefix="postroom-import-", dir=workspace) as directory:
+        copy = Path(directory) / data.path.name
+        for suffix in ("", "-wal", "-journal"):
+            source = data.path.with_name(data.path.name + suffix)
+            if suffix == "" or source.exists():
+                shutil.copyfile(source, copy.with_name(copy.name + suffix))
+        yield copy
+
+
+@contextmanager
+def _opened(config: Config, data: CppData, path: Path) -> Iterator[CppSource]:
     settings = config.settings
-    database = CppDatabase(path, settings.sqlite_kv_table, settings.sqlite_message_index_table, config.root)
+    source: CppSource
+    if data.is_database:
+        beside = data.path.parent
+        bodies = (
+            settings.hybrid_payload_root,
+            config.root / "data/payloads",
+            beside / "payloads",
+            beside.parent / "data/payloads",
+        )
+        tables = settings.sqlite_kv_table, settings.sqlite_message_index_table
+        source = CppDatabase(path, *tables, tuple(dict.fromkeys(bodies)))
+    else:
+        source = CppFiles(settings)
     try:
-        database.open()
+        source.open()
     except StoreBusy as error:
-        raise ImportRefused(f"{error}: stop the C++ daemon, and whoever else has it open") from error
-    return database
+        raise ImportRefused(f"{error}: stop the C++ daemon, and whoever else uses it") from error
+    try:
+        yield source
+    finally:
+        source.close()
 
 
-def _resume(clock: Clock, database: CppDatabase) -> None:
+def _resume(clock: Clock, source: CppSource) -> None:
     """Let engine time begin early enough for every message to keep its age."""
     wall = clock.now().wall
-    clock.resume(None, Now(age_of_all(wall, database.oldest()), wall))
+    clock.resume(None, Now(age_of_all(wall, source.oldest()), wall))
 
 
-def _events(config: Config, database: CppDatabase, clock: Clock, sources: Sources) -> CppEvents:
-    return CppEvents(database, clock.now(), Policies(config.defaults, config.queues, config.patterns), sources.ids)
+def _events(config: Config, source: CppSource, clock: Clock, sources: Sources) -> CppEvents:
+    return CppEvents(source, clock.now(), Policies(config.defaults, config.queues, config.patterns), sources.ids)
 
 
-def _write_events(database: CppDatabase, config: Config, sources: Sources, quarantine: Quarantine) -> CppEvents:
+def _write_events(
+    data: CppData, source: CppSource, config: Config, sources: Sources, quarantine: Quarantine, accept_loss: bool
+) -> CppEvents:
     """Write all events to the staging directory, durably, and commit it."""
     settings, files, clock = config.settings, sources.files, sources.clock()
-    journal, name = settings.journal_root, settings.sqlite_db_path.name
-    _resume(clock, database)
+    journal = settings.journal_root
+    _resume(clock, source)
     staging = journal / _STAGING
     try:
-        writer = _Writer(staging, files, clock, sources.ids.root(), settings.journal_segment_bytes)
+        writer = SegmentWriter(staging, files, clock, sources.ids.root(), settings.journal_segment_bytes)
         try:
-            events = _events(config, database, clock, sources)
-            reason = f"taken over from {name} of the C++ system"
+            events = _events(config, source, clock, sources)
+            reason = f"taken over from {data.path.name} of the C++ system"
             epoch: Draft = {"type": EventType.EPOCH_STARTED, "root": writer.root_id, "reason": reason}
             writer.write_all([[epoch], [clock.mark(clock.now(), writer.root_id)]])
             writer.write_all(events.requests())
             writer.write_all([[clock.mark(clock.now(), writer.root_id)]])
         finally:
             writer.close()
-        _check_usable(events, settings.sqlite_db_path)
-        events.set_aside(quarantine, name)
+        _check_losses(events, data, source, accept_loss)
+        events.set_aside(quarantine, data.path.name)
         directory = files.open_directory(journal)
         try:
-            files.rename(_STAGING, CPP_IMPORT_COMMITTED, src_dir_fd=directory, dst_dir_fd=directory)
+            files.rename(_STAGING, data.committed, src_dir_fd=directory, dst_dir_fd=directory)
             files.fsync(directory)
         finally:
             files.close(directory)
@@ -217,25 +285,35 @@ def _write_events(database: CppDatabase, config: Config, sources: Sources, quara
     return events
 
 
-def _finish(journal: Path, path: Path, files: Files, quarantine: Quarantine) -> Path | None:
-    """Rename the old database and move the committed events into the journal; may be repeated after a stop anywhere.
-    The old database's new path; None if an earlier run has renamed it."""
-    old = None
-    if path.exists():
+def _finish(data: CppData, settings: Settings, files: Files, quarantine: Quarantine) -> tuple[Path, ...]:
+    """Rename the old data and move the committed events into the journal; may be repeated after a stop anywhere. The
+    old data's new paths; none if an earlier run has renamed it."""
+    journal, old = settings.journal_root, []
+    if data.path.exists():
         for _, segment in list_segments(journal):  # of a daemon that was started here before, and did nothing
-            quarantine.move_in(segment, "a journal without messages, replaced by that of an imported database")
-        old, number = path.with_name(path.name + _OLD_SUFFIX), 1
-        while old.exists():
-            number += 1
-            old = path.with_name(f"{path.name}{_OLD_SUFFIX}.{number}")
-        files.rename(path, old)
-        files.sync_directory(path.parent)
-    committed = journal / CPP_IMPORT_COMMITTED
+            quarantine.move_in(segment, "a journal without messages, replaced by that of imported data")
+        for path in _own_store(data, settings):
+            quarantine.move_in(path, "a store without messages, replaced by one of imported data")
+        bodies = layout_of(settings).bodies
+        if data.is_database and bodies and bodies.is_dir() and _is_of_cpp(bodies):
+            old.append(_rename_old(bodies, files))
+        old.insert(0, _rename_old(data.path, files))  # last: what is above is done now
+    committed = journal / data.committed
     for _, segment in list_segments(committed):
         files.rename(segment, journal / segment.name)
     files.sync_directory(journal)
     files.rmdir(committed)
     files.sync_directory(journal)
+    return tuple(old)
+
+
+def _rename_old(path: Path, files: Files) -> Path:
+    old, number = path.with_name(path.name + _OLD_SUFFIX), 1
+    while old.exists():
+        number += 1
+        old = path.with_name(f"{path.name}{_OLD_SUFFIX}.{number}")
+    files.rename(path, old)
+    files.sync_directory(path.parent)
     return old
 
 
@@ -244,78 +322,3 @@ def _discard(staging: Path, files: Files) -> None:
     for _, segment in list_segments(staging):
         files.unlink(segment)
     files.rmdir(staging)
-
-
-class _Writer:
-    """Writes segments to a directory of their own, each durable when it is full."""
-
-    def __init__(self, directory: Path, files: Files, clock: Clock, root_id: str, segment_bytes: int) -> None:
-        self.root_id = root_id
-        self._files = files
-        self._clock = clock
-        self._segment_bytes = segment_bytes
-        journal = files.open_directory(directory.parent)
-        try:
-            self._mode = files.shared_mode(journal)
-        finally:
-            files.close(journal)
-        self._directory = files.open_directory(directory)
-        self._fd = -1
-        self._size = 0
-        self._last_id = 0
-
-    def write_all(self, requests: Iterable[list[Draft]]) -> None:
-        """Write requests. A reader sees all events of a request, or none. Raises ``OSError``."""
-        group: list[list[Draft]] = []
-        for request in requests:
-            group.append(request)
-            if len(group) == _GROUP_MESSAGES:
-                self._write(group)
-                group = []
-        if group:
-            self._write(group)
-
-    def _write(self, group: list[list[Draft]]) -> None:
-        if self._fd < 0 or self._size >= self._segment_bytes:
-            self._begin_segment()
-            if self._last_id:
-                group = [[self._clock.mark(self._clock.now(), self.root_id)], *group]
-        now = self._clock.now()
-        first = self._last_id + 1
-        last_of_group = self._last_id + sum(len(request) for request in group)
-        lines = []
-        for request in group:
-            last = self._last_id + len(request)
-            for draft in request:
-                self._last_id += 1
-                event = {"id": self._last_id, "epoch": 1, "req": last, "grp": last_of_group}
-                event |= {"engineMs": now.engine, "wallMs": now.wall, **draft}
-                if self._last_id == last and len(request) > 1:
-                    event["n"] = len(request)
-                if self._last_id == last_of_group > first:
-                    event["gn"] = last_of_group - first + 1
-                lines.append(encode_event(event))
-        data = b"".join(lines)
-        self._files.write_all(self._fd, data)
-        self._size += len(data)
-
-    def _begin_segment(self) -> None:
-        self._end_segment()
-        self._fd = self._files.open(segment_name(self._last_id + 1), CREATE_FLAGS, self._mode, dir_fd=self._directory)
-        self._size = 0
-
-    def _end_segment(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            try:
-                self._files.fsync(fd)
-            finally:
-                self._files.close(fd)
-
-    def close(self) -> None:
-        """Make all of it durable. Raises ``OSError``."""
-        try:
-            self._end_segment()
-            self._files.fsync(self._directory)
-        finally:
-            self._files.close(self._directory)

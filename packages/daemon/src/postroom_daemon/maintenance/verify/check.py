@@ -21,6 +21,7 @@ from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
 from ...platform.files import LOST_ERRNOS, Files
 from ...platform.quarantine import file_sizes
+from ...root.cpp_data import places_of, to_import
 from ...root.locks import RootBusy, lock_root
 from ...root.swap import check_no_swap
 from ...stores.backends import layout_of
@@ -156,6 +157,8 @@ class Verification:
             if last:
                 self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
                 self._check_dry_run(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
+            elif data := to_import(self._settings):
+                self._add(Kind.STORE_OF_CPP, self._settings.backend, str(data.path))
             elif layout.has_bodies():
                 self._add(
                     Kind.STORE_MISSING, self._settings.backend, "there are bodies, and neither database nor journal"
@@ -178,7 +181,7 @@ class Verification:
         """Check the store that ``settings`` name. Returns why it cannot be read; "" if it can."""
         try:
             if is_of_cpp(settings):
-                self._add(Kind.STORE_OF_CPP, self._settings.backend, str(self._settings.sqlite_db_path))
+                self._add(Kind.STORE_OF_CPP, self._settings.backend, str(places_of(self._settings)[0].path))
                 return ""
             for finding in rows_beside(settings, self._deep):
                 self._take(finding)

@@ -110,7 +110,7 @@ RULES: Final[dict[Kind, Advice]] = {
     Kind.STORE_REFUSED: Advice("this version and configuration cannot open the store", ""),
     Kind.STORE_FOREIGN: Advice("the store belongs to another root than the journal", ""),
     Kind.STORE_OF_CPP: Advice(
-        "a database of the C++ system that was not imported", "nothing: `postroomd import cpp` imports it", note=True
+        "data of the C++ system that was not imported", "nothing: `postroomd import cpp` imports it", note=True
     ),
     Kind.STORE_BEHIND: Advice("the store has not folded the journal's last events yet", _START, note=True),
     Kind.STORE_AHEAD: Advice("the journal has lost its last events, which the store has folded", _START, note=True),

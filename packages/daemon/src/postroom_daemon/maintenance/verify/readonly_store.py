@@ -20,7 +20,7 @@ from ...journal.segments import list_segments, read_requests
 from ...model.lifecycle import IllegalTransition
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ...root.preflight import is_cpp_database
+from ...root.cpp_data import exists, is_used, places_of
 from ...stores.backends import layout_of, make_store
 from ...stores.base import NotStored, Store, StoreDamaged
 from ...stores.sqlite.store import SqliteStore
@@ -87,10 +87,9 @@ class ReadonlyStore:
 
 
 def is_of_cpp(settings: Settings) -> bool:
-    """Whether the copy of the database that ``settings`` name is one of the C++ system."""
-    if layout_of(settings).database is None:
-        return False
-    return is_cpp_database(settings.sqlite_db_path, settings.sqlite_kv_table, settings.sqlite_message_index_table)
+    """Whether there is data of the C++ system instead of a store; a database that ``settings`` name is a copy."""
+    own = places_of(settings)[0]
+    return exists(own, settings) and (own.is_database or not is_used(settings.journal_root))
 
 
 def copied(settings: Settings, workspace: Path) -> Settings:
