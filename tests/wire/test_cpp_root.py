@@ -103,3 +103,15 @@ def test_requests_that_its_daemon_did_not_finish_are_named_and_stay(make_daemon:
     assert daemon.answer(request)["ok"]
     daemon.restart(kill=False)
     assert daemon.log().count("did not finish") == 1
+
+
+def test_a_root_of_one_user_with_the_modes_of_a_usual_umask_starts_without_warnings(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    for name in ("requests", "processing", "responses/consumer-01", "dead"):
+        (daemon.ipc / name).mkdir(parents=True)
+    for path in (daemon.root, *daemon.root.rglob("*")):
+        path.chmod(0o755)
+    daemon.start()
+    assert '"level":"warning"' not in daemon.log()
+    shown = command(daemon, "check-permissions")
+    assert shown.returncode == 3 and "1 problem found with this root for one user" in shown.stdout

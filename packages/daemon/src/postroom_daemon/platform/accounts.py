@@ -127,6 +127,14 @@ class Accounts:
         return thread
 
 
+def primary_group(uid: int) -> int | None:
+    """The gid of a user's primary group; None if there is no such user."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return None
+
+
 def user_name(uid: int) -> str:
     """The name of a uid, "" for one without an entry."""
     try:

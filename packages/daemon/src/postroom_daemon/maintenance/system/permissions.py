@@ -17,6 +17,7 @@ from typing import Final
 
 from ...config.config import Config
 from ...doors.mailbox.directories import LOCK_NAME as LIVENESS_LOCK
+from ...platform.accounts import primary_group
 from ...root.locks import LOCK_NAME as ROOT_LOCK
 from ...root.swap import MARKER_NAME
 from .layout import (
@@ -60,8 +61,20 @@ class Permissions:
         self.several_users = self._looks_shared() if several_users is None else several_users
 
     def _looks_shared(self) -> bool:
-        ipc = _look(self._config.settings.ipc_root)
-        return shown_user(self._uid) == DAEMON or bool(ipc and ipc.mode & 0o077)
+        if shown_user(self._uid) == DAEMON:
+            return True
+        settings = self._config.settings
+        ipc = _look(settings.ipc_root)
+        if ipc is None or not ipc.mode & 0o077:
+            return False
+        places = (ipc, *(_look(ipc.path / name) for name in (settings.ipc_requests_dir, settings.ipc_responses_dir)))
+        return any(place is not None and self._is_for_others(place) for place in places)
+
+    def _is_for_others(self, found: _Found) -> bool:
+        """Whether a directory is for other users: they may write into it, or it has a group of its own. The modes of a
+        usual umask only let them read."""
+        by_group = found.mode & 0o020 and found.stat.st_gid != primary_group(found.stat.st_uid)
+        return bool(found.mode & 0o002 or by_group or found.stat.st_gid != self._gid)
 
     def findings(self) -> Iterator[PermissionFinding]:
         """Every problem."""
