@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from postroom_daemon.config.config import load
-from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, sweeper
+from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, request_files, sweeper, unanswerable
 from postroom_daemon.doors.mailbox.request_files import MailboxBusy
 from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
+from postroom_daemon.model.request import Answer
 from postroom_daemon.platform.clock import Now
 from postroom_daemon.platform.files import Files
 
@@ -53,9 +54,9 @@ class Office:
         self.opened.append(Mailbox(load(self.root, None, {}, {}).settings, files, self.reasons.append))
         return self.opened[-1]
 
-    def put(self, client: str) -> None:
-        request = {"requestId": "r1", "clientId": client, "command": "status", "payload": {"queue": "q"}}
-        path = self.root / "ipc" / "requests" / "r1.json"
+    def put(self, client: str, name: str = "r1") -> None:
+        request = {"requestId": name, "clientId": client, "command": "status", "payload": {"queue": "q"}}
+        path = self.root / "ipc" / "requests" / f"{name}.json"
         path.with_suffix(".tmp").write_text(json.dumps(request))
         path.with_suffix(".tmp").rename(path)
 
@@ -229,3 +230,106 @@ def test_a_name_that_is_set_aside_repeatedly_gets_a_free_name_quickly(office: Of
         assert len(looks) < 30
         looks.clear()
     assert len(list((office.root / "ipc" / "dead").glob("same*.json"))) == 100
+
+
+# --- answers that cannot be written --------------------------------------------------------------------------------
+
+
+class NoWrites(Files):
+    """Files as they are, but the disk of the response directories refuses new files with ``code`` while it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = 0
+        self.looks = 0
+        self.access = self._access
+        self.open = self._open
+
+    def _access(self, *arguments: Any, **options: Any) -> bool:
+        self.looks += 1
+        return os.access(*arguments, **options)
+
+    def _open(self, name: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if self.code and flags & os.O_CREAT and "responses" in os.readlink(f"/proc/self/fd/{options['dir_fd']}"):
+            raise OSError(self.code, os.strerror(self.code))
+        return os.open(name, flags, *arguments, **options)
+
+
+def test_a_response_directory_is_tried_once_and_again_when_it_has_changed(office: Office) -> None:
+    files = NoWrites()
+    mailbox = office.serve(files)
+    office.box("own").mkdir()
+    for _ in range(5):
+        office.put("own")
+        (request,) = mailbox.collect()
+        request.on_answer(Answer({}))
+    assert files.looks == 1
+    office.box("own").chmod(0o750)
+    office.put("own")
+    assert len(mailbox.collect()) == 1
+    assert files.looks == 2
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+def test_after_an_answer_that_could_not_be_written_no_request_of_the_client_is_executed_until_one_can(
+    office: Office, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(request_files, "SETTLE_MS", 0)
+    files = NoWrites()
+    mailbox = office.serve(files)
+    office.put("own", "r1")
+    (first,) = mailbox.collect()
+    files.code = code
+    first.on_answer(Answer({"first": True}))
+    office.put("own", "r2")
+    assert mailbox.collect() == []
+    assert mailbox.figures()["unanswerable"] == 2
+    mailbox.tick(Now(1000, 1000), 1000)
+    assert mailbox.check_health()["ok"] is False
+    assert os.strerror(code) in mailbox.check_health()["error"]
+    files.code = 0
+    mailbox.tick(Now(2000, 2000), 2000)
+    assert mailbox.check_health() == {"ok": True}
+    repeat, second = mailbox.collect()
+    assert (repeat.key, second.wire.request_id) == (first.key, "r2")
+    second.on_answer(Answer({}))
+    assert [path.name for path in office.box("own").iterdir()] == ["r2.json"], "no trace of the check"
+    assert office.reasons == []
+
+
+def test_unanswerable_requests_beyond_a_users_share_stay_and_are_executed_as_well(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_files, "SETTLE_MS", 0)
+    files = NoWrites()
+    files.access = lambda *arguments, **options: False
+    mailbox = office.serve(files)
+    office.box("own").mkdir()
+    for number in range(502):
+        office.put("own", f"r{number}")
+    while mailbox.figures()["unanswerable"] < 500:
+        assert mailbox.collect() == []
+    assert len(list((office.root / "ipc" / "requests").iterdir())) == 502
+    files.access = os.access
+    mailbox.tick(Now(1000, 1000), 1000)
+    executed: list[Any] = []
+    while mailbox.figures()["waiting"] or len(executed) < 502:
+        executed += mailbox.collect()
+    assert sorted(request.wire.request_id for request in executed) == sorted(f"r{number}" for number in range(502))
+    assert office.reasons == []
+
+
+def test_a_client_is_named_again_in_the_log_after_a_while(
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = NoWrites()
+    files.access = lambda *arguments, **options: False
+    mailbox = office.serve(files)
+    office.box("own").mkdir()
+    office.put("own")
+    mailbox.collect()
+    mailbox.tick(Now(1000, 1000), 1000)
+    assert len(caplog.messages) == 1
+    monkeypatch.setattr(unanswerable, "_LOG_EVERY_S", 0.0)
+    mailbox.tick(Now(2000, 2000), 2000)
+    assert "requests of client 'own' (1) are still not executed" in caplog.messages[1]

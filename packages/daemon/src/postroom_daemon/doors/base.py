@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from selectors import BaseSelector
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from postroom_common.errors import PostroomError
 
@@ -65,6 +65,11 @@ class Door(ABC):
     @abstractmethod
     def figures(self) -> dict[str, int]:
         """The door's own numbers for health and metrics."""
+
+    def check_health(self) -> dict[str, Any]:
+        """The door's check for ``health``: ``ok``; if that is false, also ``reason`` (a code) and ``error`` (a text
+        that says what to do)."""
+        return {"ok": True}
 
     @abstractmethod
     def close(self) -> None:

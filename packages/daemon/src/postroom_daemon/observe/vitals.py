@@ -47,12 +47,19 @@ _ERROR_NAMES: dict[str, str] = {
     ErrorCode.TIMEOUT: "timeout",
 }
 _OTHER_ERRORS = "internal"
+#: By the beginning of its reason: the code with which a rejected request is counted.
+_REJECTED = (
+    ("JSON", ErrorCode.PARSE_ERROR),
+    ("deadline exceeded", ErrorCode.TIMEOUT),
+    ("not executed", ErrorCode.QUOTA_EXCEEDED),
+)
 
 
 class DaemonVitals:
     """Counters since the start, and probes; one instance per run of the daemon.
 
-    ``doors`` has a function per door that returns its figures, ``waiting`` returns the number of waiting requests.
+    ``doors`` has a function per door that returns its figures, ``door_checks`` one that returns its check for
+    ``health``; ``waiting`` returns the number of waiting requests.
     ``quota_refusals`` counts refusals by quota. ``checkpointed`` is the last event that the store has certainly made
     durable.
     """
@@ -68,6 +75,7 @@ class DaemonVitals:
         quarantine: Quarantine,
     ) -> None:
         self.doors: dict[str, Callable[[], dict[str, int]]] = {}
+        self.door_checks: dict[str, Callable[[], dict[str, Any]]] = {}
         self.waiting: Callable[[], int] = int
         self.consumers = Consumers()
         self.quota_refusals: Mapping[str, int] = {}
@@ -107,7 +115,7 @@ class DaemonVitals:
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request that was rejected without an answer."""
-        code = ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST
+        code = next((code for start, code in _REJECTED if reason.startswith(start)), ErrorCode.INVALID_REQUEST)
         self.counters.count_rejected(code, self._clock.wall_ms())
 
     def count_foreign(self, reason: str, request: Request) -> None:
@@ -146,11 +154,12 @@ class DaemonVitals:
     # --- answers ----------------------------------------------------------------------------------------------
 
     def health(self, store: Store, now: Now) -> dict[str, Any]:
-        """The answer to ``health``: probes journal, store and disk."""
+        """The answer to ``health``: probes journal, store and disk, and has a check for each door."""
         checks = {
             "journal": _check(self.journal.probe),
             "store": _check(store.disk.probe),
             "disk": self._check_disk(),
+            **{name: check() for name, check in self.door_checks.items()},
         }
         if checks["store"]["ok"] and store.applied < self.journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self.journal.last_id}"}

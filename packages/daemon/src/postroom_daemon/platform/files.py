@@ -114,6 +114,7 @@ class Files:
         self.write: Any = os.write
         self.fstat: Any = os.fstat
         self.stat: Any = os.stat
+        self.access: Any = os.access
         self.listdir: Any = os.listdir
         self.scandir: Any = os.scandir
         self.rename: Any = os.rename

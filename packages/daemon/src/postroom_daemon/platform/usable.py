@@ -24,6 +24,20 @@ def first_unusable(needed: Iterable[tuple[Path, int]]) -> str:
     return ""
 
 
+def response_dir_advice(client_id: str, uid: int, path: Path, root: Path) -> str:
+    """The command that lets the daemon of ``root`` write into the response directory ``path`` of a client, which
+    belongs to ``uid``."""
+    if uid == os.geteuid():
+        return f"run: chmod u+rwx {shlex.quote(str(path))}"
+    # Not chmod(1) by root: its owner may have put a link there by then.
+    return f"run as root: {add_client_command(client_id, str(uid), root)}"
+
+
+def add_client_command(client_id: str, user: str, root: Path) -> str:
+    """The command that creates or corrects the response directory of a client."""
+    return f"postroomd add-client {shlex.quote(client_id)} --user {user} --root {shlex.quote(str(root))}"
+
+
 def _advice(path: Path, mode: int) -> str:
     writes, uid, owner = mode & os.W_OK, os.geteuid(), os.lstat(path).st_uid
     if writes and os.statvfs(path).f_flag & os.ST_RDONLY:

@@ -131,6 +131,7 @@ def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mai
             on_foreign=root.vitals.count_foreign,
             is_ready_for=root.access.is_ready_for,
             on_replaced=lambda: _warn_of_permissions(reloading.config),  # perhaps by one that clients cannot use
+            data_root=reloading.config.root,
         )
     except OSError as error:
         raise StartError(str(error), error.errno in FULL_ERRNOS) from error
@@ -154,6 +155,7 @@ class Loop:
         for door in doors:
             door.register(self._selector)
             root.vitals.doors[door.name] = door.figures
+            root.vitals.door_checks[door.name] = door.check_health
         self._next_tick = 0.0
         self._stalled: set[Door] = set()
         self._next_sync = 0.0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
-from typing import Final
+from typing import Any, Final
 
 from postroom_common.codec import Request as WireRequest
 from postroom_common.codec import decode_request
@@ -31,16 +31,17 @@ from .codec import encode_answer
 from .directories import Directories, LivenessLock, unprocessed_requests
 from .rejected import RejectedRequests
 from .request_files import RequestFile, RequestFiles
-from .response_dirs import NoResponseDir, ResponseDirs
+from .response_dirs import NoResponseDir, ResponseDir, ResponseDirs
 from .scanner import Scanner
 from .spill import Spill
 from .sweeper import Sweeper
+from .unanswerable import Unanswerable
 from .watch import Watch
 
 log = logging.getLogger(__name__)
 
 #: Errors that may pass: what could not be done is tried again.
-_PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class MailboxReplaced(DoorReplaced):
@@ -61,6 +62,7 @@ class Mailbox(Door):
     ``on_rejected`` is called with the reason when a request is rejected, ``on_foreign`` when one came under another
     user's client id, ``on_replaced`` when ``requests/`` was replaced by another directory. ``free_space`` frees disk
     space and returns whether it did. A request of a user for whom ``is_ready_for`` returns False is postponed.
+    ``data_root`` is the root that commands for operators name; by default the directory of ``ipc.root``.
     Raises ``OSError``.
     """
 
@@ -76,6 +78,7 @@ class Mailbox(Door):
         on_foreign: Callable[[str, Request], None] | None = None,
         is_ready_for: Callable[[int], bool] = lambda uid: True,
         on_replaced: Callable[[], None] = _nothing_to_do,
+        data_root: Path | None = None,
     ) -> None:
         root: Path = settings.ipc_root
         self._quotas = quotas or Quotas(settings, os.geteuid())
@@ -114,6 +117,13 @@ class Mailbox(Door):
             opened.callback(self._directories.close)
             self._opened = opened.pop_all()
         self._requests: dict[str, Request] = {}
+        self._unanswerable = Unanswerable(
+            self._response_dirs,
+            self._scanner,
+            data_root or root.parent,
+            settings.limits_user_share_requests,
+            self._reject,
+        )
         self._sweeper = Sweeper(settings, files, self._response_dirs, self._rejected, requests)
         self._watch = self._make_watch()
         left = unprocessed_requests(settings)
@@ -167,7 +177,12 @@ class Mailbox(Door):
             "setAside": self._rejected.taken,
             "held": self._scanner.requests.spill.count,
             "straysRemoved": self._scanner.orphans.removed,
+            "unanswerable": self._unanswerable.count,
         }
+
+    def check_health(self) -> dict[str, Any]:
+        """See ``Door``."""
+        return self._unanswerable.check()
 
     def collect(self, limit: int = sys.maxsize) -> list[Request]:
         """See ``Door``."""
@@ -181,10 +196,10 @@ class Mailbox(Door):
             self._response_dirs.release()  # perhaps all descriptors are in use
             raise
         requests = []
-        owners: dict[str, int | None] = {}  # response directories are looked up once a group
+        looked_up: dict[str, ResponseDir] = {}  # response directories, once a group
         for one in taken:
             try:
-                request = self._request_of(one, owners)
+                request = self._request_of(one, looked_up)
             except OSError as error:  # an error of this request alone
                 log.error("request %r is postponed: %s", one.name[:100], error)
                 self._scanner.postpone(one.name, one.inode)
@@ -207,19 +222,19 @@ class Mailbox(Door):
             watch.close()
             self._watch = None
 
-    def _request_of(self, taken: RequestFile, owners: dict[str, int | None]) -> Request | None:
+    def _request_of(self, taken: RequestFile, looked_up: dict[str, ResponseDir]) -> Request | None:
         try:
             wire = decode_request(taken.data)
-            owner_uid = owners.get(wire.client_id)
-            if owner_uid is None:
-                owner_uid = owners[wire.client_id] = self._response_dirs.owner(wire.client_id)
-            if owner_uid is None:
+            response_dir = looked_up.get(wire.client_id) or self._response_dirs.look(wire.client_id)
+            if response_dir is None:
                 if taken.uid != os.geteuid():
                     raise NoResponseDir(
                         f"its client has no response directory: make responses/{wire.client_id}, mode 0770"
                     )
                 self._with_space(self._response_dirs.make, wire.client_id)
-            elif not may_use_response_dir(taken.uid, owner_uid):
+                response_dir = ResponseDir(taken.uid, "")
+            looked_up[wire.client_id] = response_dir
+            if not may_use_response_dir(taken.uid, response_dir.owner):
                 # It cannot be answered: the owner of that response directory would read the answer.
                 text = f"client id {wire.client_id} belongs to another user: use one of your own"
                 self._scanner.reject(taken.name, text)
@@ -229,10 +244,13 @@ class Mailbox(Door):
             if self._scanner.is_unfinished(taken):
                 self._scanner.postpone(taken.name, taken.inode)
             else:
-                self._reject(taken, error.reason)
+                self._reject(taken.name, error.reason)
             return None
         except NoResponseDir as error:
-            self._reject(taken, str(error))
+            self._reject(taken.name, str(error))
+            return None
+        if response_dir.problem:
+            self._unanswerable.add(taken, wire, response_dir.problem)
             return None
         if not self._is_ready_for(taken.uid):
             self._scanner.postpone(taken.name, taken.inode)
@@ -263,8 +281,8 @@ class Mailbox(Door):
                 if error.errno not in FULL_ERRNOS or not self._free_space():
                     raise
 
-    def _reject(self, taken: RequestFile, reason: str) -> None:
-        self._scanner.reject(taken.name, reason)
+    def _reject(self, name: str, reason: str) -> None:
+        self._scanner.reject(name, reason)
         self._on_rejected(reason)
 
     def _respond(self, name: str, uid: int, answer: Answer) -> None:
@@ -275,7 +293,7 @@ class Mailbox(Door):
             self._with_space(self._response_dirs.put, wire.client_id, uid, wire.request_id, response)
         except OSError as failure:
             # The request was executed: when it is read again, it is a repeat and gets the first answer.
-            if failure.errno in _PASSING:
+            if self._response_dirs.note_failure(wire.client_id, failure) or failure.errno in _PASSING:
                 log.error(
                     "the response to %r is postponed: %s", name[:100], failure, extra=about(**request.log_fields())
                 )
@@ -299,6 +317,11 @@ class Mailbox(Door):
         fd = self._scanner.open(name)
         if fd is None:
             return False
+        if self._response_dirs.has_failed(self._requests[name].wire.client_id):
+            self._files.close(fd)
+            self._scanner.postpone(name)  # to be read again, as an unanswerable request
+            del self._requests[name]
+            return False
         try:
             if not self._requests[name].wire.payload.get("waitLock"):
                 return True
@@ -317,8 +340,14 @@ class Mailbox(Door):
         """See ``Door``. Removes what is old, and checks the directories."""
         if self.check():
             self._on_replaced()
-        gone = [self._requests.pop(name) for name in self._scanner.gone() if name in self._requests]
+        gone = []
+        for name in self._scanner.gone():
+            if name in self._requests:
+                gone.append(self._requests.pop(name))
+            else:
+                self._unanswerable.forget(name)
         try:
+            self._unanswerable.tick(now.wall)
             self._sweeper.tick(now, files_wall_ms)
         except OSError as error:  # their waits must end all the same
             log.error("mailbox: %s", error)

@@ -10,10 +10,12 @@ import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from postroom_common.protocol import TEMP_SUFFIX
 
-from ...platform.files import DIRECTORY_FLAGS, Files
+from ...platform.files import DIRECTORY_FLAGS, FULL_ERRNOS, Files
+from ...platform.usable import response_dir_advice
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,21 @@ log = logging.getLogger(__name__)
 OPEN_DIRS = 64
 #: Descriptors for the rest of the daemon.
 RESERVED_DESCRIPTORS = 24
+#: Response directories that are remembered as writable.
+_REMEMBERED: Final = 4096
+#: A file that is written to see whether there is space; no response can have its name.
+_PROBE: Final = ".probe.json" + TEMP_SUFFIX
+_PROBE_BYTES: Final = 4096
+_USE: Final = os.R_OK | os.W_OK | os.X_OK
+#: Errors of a response directory, or of the disk that it is on, which others than the daemon can end.
+_LASTING: Final = FULL_ERRNOS | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO}
+
+
+class ResponseDir(NamedTuple):
+    """A client's response directory: the uid that owns it, and why the daemon cannot write into it ("": it can)."""
+
+    owner: int
+    problem: str
 
 
 class NoResponseDir(OSError):
@@ -32,14 +49,17 @@ class ResponseDirs:
 
     def __init__(self, path: Path, files: Files) -> None:
         self.fd = files.open_directory(path)
+        self._path = path
         self._files = files
         self._uid = os.geteuid()
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._limit = max(1, min(OPEN_DIRS, (descriptors - RESERVED_DESCRIPTORS) // 2))
         self._open: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # client: fd, inode, owner
+        self._writable: dict[str, tuple[int, ...]] = {}  # client: what its directory was when it could be written
+        self._failures: dict[str, OSError] = {}  # client: why an answer could not be written
 
-    def owner(self, client_id: str) -> int | None:
-        """The uid that owns a client's response directory; None if there is none.
+    def look(self, client_id: str) -> ResponseDir | None:
+        """A client's response directory; None if there is none.
 
         Raises ``NoResponseDir`` if something else has its name.
         """
@@ -52,7 +72,69 @@ class ResponseDirs:
         cached = self._open.get(client_id)
         if cached and cached[1] != status.st_ino:
             self._close(client_id)
-        return int(status.st_uid)
+        return ResponseDir(status.st_uid, self._problem(client_id, status))
+
+    def _problem(self, client_id: str, status: os.stat_result) -> str:
+        """Why the daemon cannot write into a directory. One that it can is not tried again until it has changed."""
+        failure = self._failures.get(client_id)
+        if failure:
+            return f"an answer could not be written into responses/{client_id}: {failure.strerror}"
+        seen = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
+        if self._writable.get(client_id) == seen:
+            return ""
+        if not self._files.access(client_id, _USE, dir_fd=self.fd, effective_ids=True):
+            if self._files.statvfs(self.fd).f_flag & os.ST_RDONLY:
+                return f"responses/{client_id} is on a file system that is mounted read-only"
+            return (
+                f"responses/{client_id} belongs to uid {status.st_uid} and gid {status.st_gid} with the mode"
+                f" {stat.S_IMODE(status.st_mode):04o}: the daemon cannot write answers into it"
+            )
+        if len(self._writable) >= _REMEMBERED:
+            self._writable.clear()
+        self._writable[client_id] = seen
+        return ""
+
+    def note_failure(self, client_id: str, error: OSError) -> bool:
+        """An answer could not be written. Returns whether this is a lasting error of the directory or its disk: then it
+        counts as not writable until ``check_again`` has written into it."""
+        if error.errno not in _LASTING:
+            return False
+        self._failures[client_id] = error
+        return True
+
+    def has_failed(self, client_id: str) -> bool:
+        """Whether an answer could not be written, and nothing since."""
+        return client_id in self._failures
+
+    def check_again(self, client_id: str) -> str:
+        """Why the daemon still cannot write into a directory; "" if it can, or if the directory has gone."""
+        failure = self._failures.pop(client_id, None)
+        self._writable.pop(client_id, None)
+        try:
+            found = self.look(client_id)
+            if found and not found.problem and failure:
+                fd = self._dir(client_id, found.owner)
+                self._files.put(fd, _PROBE, bytes(_PROBE_BYTES))
+                self._files.unlink(_PROBE, dir_fd=fd)
+        except NoResponseDir:
+            return ""
+        except OSError as error:
+            self._failures[client_id] = error
+            return f"an answer could not be written into responses/{client_id}: {error.strerror}"
+        return found.problem if found else ""
+
+    def advice(self, client_id: str, root: Path) -> str:
+        """What an operator of ``root`` does so that the daemon can write into a directory; "" if that is unknown."""
+        try:
+            status = self._files.stat(client_id, dir_fd=self.fd, follow_symlinks=False)
+            if self._files.statvfs(self.fd).f_flag & os.ST_RDONLY:
+                return "mount it read-write"
+            if self._files.access(client_id, _USE, dir_fd=self.fd, effective_ids=True):
+                failure = self._failures.get(client_id)
+                return "free space there" if failure and failure.errno in FULL_ERRNOS else "check that disk"
+        except OSError:
+            return ""
+        return response_dir_advice(client_id, status.st_uid, self._path / client_id, root)
 
     def make(self, client_id: str) -> None:
         """Make a response directory that only this uid can use."""

@@ -281,6 +281,12 @@ class Scanner:
         working = self._release(name)
         self.requests.ignore(name, inode or working)
 
+    def resume(self, name: str) -> None:
+        """The request is no longer worked on: read it again at the next turn."""
+        self._release(name)
+        if is_spilled(name):
+            self._queues.add_postponed([name])
+
     def is_unfinished(self, taken: RequestFile) -> bool:
         """Whether a file that does not parse may still be being written."""
         return self.requests.is_young(taken.ctime_ns)

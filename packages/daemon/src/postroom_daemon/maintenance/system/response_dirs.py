@@ -14,6 +14,7 @@ from postroom_common.protocol import is_id
 from ...config.config import Config
 from ...platform.accounts import Accounts
 from ...platform.files import DIRECTORY_FLAGS
+from ...platform.usable import add_client_command
 from .layout import RESPONSE_DIR_MODE, PermissionFinding, shown_group, shown_user
 
 
@@ -117,9 +118,9 @@ def _of_response_dir(
 ) -> Iterator[PermissionFinding]:
     mode, owner = stat.S_IMODE(found.st_mode), shown_user(found.st_uid)
     if found.st_uid == daemon_uid:
-        writable = mode & 0o300 == 0o300
+        writable = mode & 0o700 == 0o700
     else:
-        writable = found.st_gid == group and mode & 0o030 == 0o030
+        writable = found.st_gid == group and mode & 0o070 == 0o070
     problems = []
     if not writable:
         problems.append("the daemon cannot write answers into it")
@@ -127,6 +128,5 @@ def _of_response_dir(
         problems.append(f"users other than {owner} and the daemon can access its answers")
     if problems:
         known = f"belongs to {owner}:{shown_group(found.st_gid)} with the mode {mode:04o}"
-        # Not chmod(1) by root: its owner may have put a link there by then.
-        mend = f"postroomd add-client {entry.name} --user {owner} --root {shlex.quote(str(config.root))}"
+        mend = add_client_command(entry.name, owner, config.root)
         yield PermissionFinding("box", entry.path, f"{known}: {', and '.join(problems)}", mend)

@@ -107,6 +107,7 @@ def _add_requests(out: Exposition, vitals: VitalsView) -> None:
     out.add(table.HELD_FILES, mailbox.get("held", 0))
     out.add(table.STRAYS, mailbox.get("straysRemoved", 0))
     out.add_all(table.QUOTA_REFUSALS, vitals.quota_refusals.items())
+    out.add(table.UNANSWERABLE, mailbox.get("unanswerable", 0))
     out.add(table.PARKED, mailbox.get("parked", 0))
     out.add(table.DEAD_FILES, mailbox.get("dead", 0))
 

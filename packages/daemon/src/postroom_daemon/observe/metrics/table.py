@@ -60,6 +60,9 @@ HELD_FILES: Final = _gauge(
 )
 STRAYS: Final = _counter("mailbox_strays_removed", "Orphans that were removed from requests/.")
 QUOTA_REFUSALS: Final = _counter("quota_refusals", "Refusals because a user exceeded a quota, by quota.", "limit")
+UNANSWERABLE: Final = _gauge(
+    "mailbox_unanswerable_requests", "Requests that are not executed, because their answer could not be written."
+)
 PARKED: Final = _gauge("mailbox_parked_requests", "Requests that wait for a message (long polls).")
 DEAD_FILES: Final = _gauge("mailbox_dead_files", "Rejected requests in dead/.")
 
