@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from array import array
 from random import Random
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -15,7 +13,7 @@ from postroom_daemon.stores.base import Cursor
 from postroom_daemon.stores.filesystem.index import Index
 from postroom_daemon.stores.filesystem.pages import FilesystemPages
 from postroom_daemon.stores.filesystem.places import Places, key_of
-from postroom_daemon.stores.filesystem.sorted_keys import Sorted
+from postroom_daemon.stores.filesystem.sorted_keys import Sorted, SortedNames
 
 ID = "01a21eba-1678-7c3a-9b1e-5d0f6a2e8401"
 PLAIN = f"p7fffffff-000000000001207-{ID}~v1209~w1795811841655~b86402117.json"
@@ -75,8 +73,8 @@ def test_a_returned_message_is_in_publish_order_and_folders_may_overlap() -> Non
     lane.add_run(0, array("Q", [5, 6, 9]), ["5", "6", "9"])
     lane.add_run(0, array("Q", [1, 2]), ["1", "2"])
     lane.add_run(0, array("Q", [7, 10]), ["7", "10"])
-    lane.add_unsorted(0, 3, "msg:q:3")
-    index.sort(entries.get)
+    lane.call(0, 3, "msg:q:3")
+    index.complete()
     for number in (11, 8, 4, 12):
         index.add(entries[f"msg:q:{number}"])
     order = []
@@ -97,8 +95,7 @@ def test_a_sorted_set_behaves_like_a_sorted_list() -> None:
     numbers = Random(1)
     kept: Sorted[int] = Sorted()
     for value in range(0, 3000, 3):
-        kept.add_unsorted(value)
-    kept.sort()
+        kept.add(value)
     model = set(range(0, 3000, 3))
     for _ in range(6000):
         value = numbers.randrange(4000)
@@ -111,7 +108,7 @@ def test_a_sorted_set_behaves_like_a_sorted_list() -> None:
     assert list(kept) == sorted(model) and kept.first() == min(model)
     for after in (-1, 0, 1777, 3999):
         assert list(kept.behind(after)) == [value for value in sorted(model) if value > after]
-        assert list(kept.behind_or_at(after)) == [value for value in sorted(model) if value >= after]
+        assert list(kept.behind(after, inclusive=True)) == [value for value in sorted(model) if value >= after]
     for value in list(kept):
         kept.discard(value)
     assert not kept and kept.first() is None and list(kept.behind(0)) == []
@@ -120,7 +117,7 @@ def test_a_sorted_set_behaves_like_a_sorted_list() -> None:
 def test_pages_of_a_backlog_skip_messages_removed_from_its_middle() -> None:
     entries = {f"msg:q:{n}": Entry(f"msg:q:{n}", "q", State.READY, n % 3, n, 0, 0) for n in range(1, 5001)}
     index = Index("inbox", entries.get)
-    pages = FilesystemPages(cast(Any, SimpleNamespace(index=index, get=entries.get)))
+    pages = FilesystemPages(index, entries.get, SortedNames(), SortedNames())
     for entry in entries.values():
         index.add(entry)
     for entry in list(entries.values()):

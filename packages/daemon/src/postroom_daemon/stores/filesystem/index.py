@@ -52,30 +52,14 @@ class Turns:
         self._call = call
         self._keys: dict[tuple[str, str], _SameKey] = {}  # by queue and ordering key
 
-    def add_unsorted(self, queue: str, order_key: str, seq: int, key: str, leased: bool) -> None:
-        """Add a message that is not dead, before ``sort``."""
-        same = self._keys.setdefault((queue, order_key), _SameKey())
-        same.hints.add_unsorted((seq, key))
-        if leased:
-            same.leased.add(key)
-
-    def sort(self) -> Iterator[str]:
-        """Put in order what was added unsorted. The keys of the messages whose turn it may be."""
-        for same in self._keys.values():
-            same.hints.sort()
-            first = same.hints.first()
-            if first and not same.leased:
-                yield first[1]
-
-    def note(self, entry: Entry) -> None:
-        """A message with an ordering key has come, or has changed."""
+    def add(self, entry: Entry) -> None:
+        """A message with an ordering key is there; ``update`` must follow."""
         name = (entry.queue, entry.order_key)
         if entry.state is not State.DEAD:
             same = self._keys.setdefault(name, _SameKey())
             same.hints.add((entry.seq, entry.key))
             if entry.state is State.INFLIGHT:
                 same.leased.add(entry.key)
-        self.update(*name, entry.key)
 
     def update(self, queue: str, order_key: str, changed: str = "") -> None:
         """A message with this ordering key has changed: see whose turn it is."""
@@ -130,10 +114,15 @@ class Index:
     def __init__(self, ready_folder: str, look: Look) -> None:
         self.look = look
         self.places = Places(ready_folder)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.places.clear()
         self.due: Sorted[Hint] = Sorted()
         self.leases: Sorted[Hint] = Sorted()
         self.lapses: Sorted[Hint] = Sorted()
-        self.turns = Turns(look, self._call)
+        self.turns = Turns(self.look, self._call)
         #: Ready messages by queue and target.
         self.lanes: dict[str, dict[str, Lane]] = {}
         #: Ready messages with an ordering key, whether or not it is their turn, by queue and part.
@@ -176,6 +165,12 @@ class Index:
 
     def add(self, entry: Entry) -> None:
         """Note where a message belongs in its present state."""
+        self.add_at_start(entry)
+        if entry.order_key:
+            self.turns.update(entry.queue, entry.order_key, entry.key)
+
+    def add_at_start(self, entry: Entry) -> None:
+        """As ``add``, before ``complete``."""
         match entry.state:
             case State.READY if entry.order_key:
                 self.sharing_of(entry).add((entry.seq, entry.key))
@@ -192,28 +187,7 @@ class Index:
         if lapse_of(entry):
             self.lapses.add((entry.lapse, entry.seq, entry.key))
         if entry.order_key:
-            self.turns.note(entry)
-
-    def add_unsorted(self, entry: Entry) -> None:
-        """As ``add``, before ``sort``."""
-        hint = (entry.seq, entry.key)
-        if entry.order_key and entry.state is not State.DEAD:
-            self.turns.add_unsorted(entry.queue, entry.order_key, *hint, entry.state is State.INFLIGHT)
-        match entry.state:
-            case State.READY if entry.order_key:
-                self.sharing_of(entry).add_unsorted(hint)
-            case State.READY:
-                self.lane(entry.queue, entry.target).add_unsorted(entry.priority, *hint)
-            case State.DELAYED:
-                self.due.add_unsorted((entry.due, *hint))
-            case State.DEAD:
-                self.dead_of(entry.queue).add_unsorted((entry.dead_at, *hint))
-            case State.HELD:
-                self.on_hold_of(entry.queue).add_unsorted((entry.seq, *hint))
-        if entry.lease_until or entry.state is State.INFLIGHT:
-            self.leases.add_unsorted((entry.lease_until, *hint))
-        if lapse_of(entry):
-            self.lapses.add_unsorted((entry.lapse, *hint))
+            self.turns.add(entry)
 
     def take(self, entry: Entry, queue: str) -> None:
         """A message was ready in a queue, and has changed."""
@@ -225,20 +199,12 @@ class Index:
         if lane:
             lane.take(entry.priority, entry.seq, entry.key)
 
-    def sort(self, is_ready: Callable[[str], Entry | None]) -> None:
-        """Put in order what was added unsorted. ``is_ready`` returns a message that is, of those with ordering keys."""
-        for key in self.turns.sort():
-            first = is_ready(key)
-            if first:
-                self.lane(first.queue, first.target).add_unsorted(first.priority, first.seq, key)
-        for hints in (self.due, self.leases, self.lapses, *self.dead.values(), *self.on_hold.values()):
-            hints.sort()
-        for sharing in self.sharing.values():
-            for one in sharing.values():
-                one.sort()
+    def complete(self) -> None:
+        """The start has added everything, and ``look`` works: put in order what depends on it."""
         for lanes in self.lanes.values():
             for lane in lanes.values():
                 lane.sort()
+        self.turns.update_all()
 
     # --- who comes next -------------------------------------------------------------------------------------------
 

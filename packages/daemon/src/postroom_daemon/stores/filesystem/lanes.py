@@ -67,10 +67,6 @@ class Lane:
         """Add a message whose turn has come among others of its ordering key."""
         self._run(priority).back.add((seq, key))
 
-    def add_unsorted(self, priority: int, seq: int, key: str) -> None:
-        """As ``add``, before ``sort``."""
-        self._run(priority).back.add_unsorted((seq, key))
-
     def add_run(self, priority: int, seqs: array[int], shorts: list[Short]) -> None:
         """Add what the start has found in one folder, in the order of publishing; ``sort`` must follow."""
         self._run(priority).found.append((seqs, shorts))
@@ -83,10 +79,9 @@ class Lane:
                 seqs, shorts = run.found.pop()
                 at = bisect_right(seqs, run.last)
                 for seq, short in zip(seqs[:at], shorts, strict=False):
-                    run.back.add_unsorted((seq, key_of(self._prefix, short)))
+                    run.back.add((seq, key_of(self._prefix, short)))
                 run.keys.extend(islice(shorts, at, None))
                 run.last = max(run.last, seqs[-1])
-            run.back.sort()
 
     def _run(self, priority: int) -> _Run:
         run = self._runs.get(priority)

@@ -5,55 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from postroom_common.protocol import State
 
 from ...model.records import Entry
 from ..base import LEASED, Cursor, Due, Pages
 from .index import LAST, Hint, Index, Part, lapse_of, shares
+from .lanes import Look
 from .sorted_keys import Sorted, SortedNames
 
 #: Hints that a page looks at, for each message that it may have.
 _LOOKS: Final = 4
 
 
-class _Indexed(Protocol):
-    """What a store gives to its pages."""
-
-    index: Index
-    names_of_queues: SortedNames
-    names_of_kv: SortedNames
-
-    def get(self, key: str) -> Entry | None: ...
-
-    def peek(self, key: str) -> Entry | None: ...
-
-    def update(self, entry: Entry, before: State) -> None: ...
-
-
 class FilesystemDue(Due):
     """What is due in a store."""
 
-    def __init__(self, store: _Indexed) -> None:
-        self._store = store
+    def __init__(self, index: Index, update: Callable[[Entry, State], None]) -> None:
+        self._index = index
+        self._update = update
 
     def promote(self, now: int, limit: int) -> list[str]:
-        hints, queues = self._store.index.due, list[str]()
+        hints, queues = self._index.due, list[str]()
         while len(queues) < limit and (hint := hints.first()) and hint[0] <= now:
             hints.discard(hint)
-            entry = self._store.get(hint[2])
+            entry = self._index.look(hint[2])
             if entry and entry.state is State.DELAYED and entry.due == hint[0]:
                 entry.state = State.READY
-                self._store.update(entry, State.DELAYED)
+                self._update(entry, State.DELAYED)
                 queues.append(entry.queue)
         return queues
 
     def ended_leases(self, now: int, limit: int) -> list[Entry]:
-        return self._over(self._store.index.leases, now, limit, lambda entry: entry.lease_until)
+        return self._over(self._index.leases, now, limit, lambda entry: entry.lease_until)
 
     def expiring(self, now: int, limit: int) -> list[Entry]:
-        return self._over(self._store.index.lapses, now, limit, lapse_of)
+        return self._over(self._index.lapses, now, limit, lapse_of)
 
     def _over(self, hints: Sorted[Hint], now: int, limit: int, time_of: Callable[[Entry], int]) -> list[Entry]:
         found: list[Entry] = []
@@ -61,7 +49,7 @@ class FilesystemDue(Due):
         for hint in hints:
             if hint[0] > now or len(found) == limit:
                 break
-            entry = self._store.get(hint[2])
+            entry = self._index.look(hint[2])
             if entry and time_of(entry) == hint[0]:
                 found.append(entry)
             else:
@@ -71,7 +59,7 @@ class FilesystemDue(Due):
         return found
 
     def next_time(self) -> int | None:
-        index = self._store.index
+        index = self._index
         firsts = [hints.first() for hints in (index.due, index.leases, index.lapses)]
         return min((first[0] for first in firsts if first), default=None)
 
@@ -79,11 +67,14 @@ class FilesystemDue(Due):
 class FilesystemPages(Pages):
     """The pages of a store."""
 
-    def __init__(self, store: _Indexed) -> None:
-        self._store = store
+    def __init__(self, index: Index, peek: Look, names_of_queues: SortedNames, names_of_kv: SortedNames) -> None:
+        self._index = index
+        self._peek = peek  # as ``index.look``, and the store does not remember it
+        self._names_of_queues = names_of_queues
+        self._names_of_kv = names_of_kv
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        index = self._store.index
+        index = self._index
         match state:
             case State.READY:
                 return self._scan_ready(queue, after, limit)
@@ -101,7 +92,7 @@ class FilesystemPages(Pages):
                 )
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        return self._page(self._store.index.leases, queue, LEASED, after, limit, lambda entry: entry.lease_until)
+        return self._page(self._index.leases, queue, LEASED, after, limit, lambda entry: entry.lease_until)
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         found: list[Entry] = []
@@ -126,7 +117,7 @@ class FilesystemPages(Pages):
         stale: list[Hint] = []
         end: Cursor = ()
         for looked, hint in enumerate(hints.behind((*after, LAST) if after else ()), 1):
-            entry = self._store.get(hint[2])
+            entry = self._index.look(hint[2])
             if entry is None or time_of(entry) != hint[0]:
                 stale.append(hint)
             elif entry.state in states and queue in ("", entry.queue):
@@ -149,7 +140,7 @@ class FilesystemPages(Pages):
 
     def _ready_behind(self, queue: str, after: Any) -> Iterator[tuple[Cursor, Entry, bool]]:
         """The ready messages of a queue behind a place, each with its own, and others that no longer are."""
-        index, is_next = self._store.index, self._store.index.turns.is_next
+        index, is_next = self._index, self._index.turns.is_next
         waits, target, order, seq = after or (0, "", -(2**63), -1)
         for name in sorted(index.lanes.get(queue, {})) if not waits else ():
             lane = index.lanes[queue][name]
@@ -161,14 +152,14 @@ class FilesystemPages(Pages):
         for part, hints in sorted(index.sharing.get(queue, {}).items(), key=lambda item: item[0]):
             if part >= first[:2]:
                 for number, key in hints.behind((first[2] if part == first[:2] else -1, LAST)):
-                    shared = self._store.get(key)
+                    shared = self._index.look(key)
                     if shared:
                         yield (1, *part, number), shared, shares(shared, queue, part) and not is_next(shared)
 
     def entries(self, after: str, limit: int) -> list[Entry]:
         found: list[Entry] = []
-        for key in self._store.index.keys(after) if limit > 0 else ():
-            entry = self._store.peek(key)
+        for key in self._index.keys(after) if limit > 0 else ():
+            entry = self._peek(key)
             if entry:
                 found.append(entry)
             if len(found) == limit:
@@ -176,7 +167,7 @@ class FilesystemPages(Pages):
         return found
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
-        index = self._store.index
+        index = self._index
         lanes = index.lanes.get(queue, {})
         wanted = lanes if consumer is None else {"", consumer} & lanes.keys()
         heads = [lanes[target].oldest() for target in wanted]
@@ -185,9 +176,9 @@ class FilesystemPages(Pages):
         return min((head for head in heads if head), key=lambda e: e.seq, default=None)
 
     def _first_sharing(self, queue: str, part: Part) -> Entry | None:
-        sharing = self._store.index.sharing[queue]
+        sharing = self._index.sharing[queue]
         while hint := sharing[part].first():
-            entry = self._store.get(hint[1])
+            entry = self._index.look(hint[1])
             if entry and shares(entry, queue, part):
                 return entry
             sharing[part].discard(hint)
@@ -202,15 +193,15 @@ class FilesystemPages(Pages):
 
     def _parts(self, queue: str) -> Iterator[Iterator[Entry]]:
         """Ready messages by target and priority, each part in publish order, to be looked at one after the other."""
-        get, index = self._store.get, self._store.index
+        look, index = self._index.look, self._index
         for lane in index.lanes.get(queue, {}).values():
             for priority in lane.priorities():
                 yield (e for e in lane.run(priority, -1) if lane.has(e) and not e.order_key)
         for part, hints in index.sharing.get(queue, {}).items():
-            yield (e for _, key in hints if (e := get(key)) and shares(e, queue, part))
+            yield (e for _, key in hints if (e := look(key)) and shares(e, queue, part))
 
     def queue_names(self, after: str, limit: int) -> list[str]:
-        return self._store.names_of_queues.page("", after, limit)
+        return self._names_of_queues.page("", after, limit)
 
     def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        return self._store.names_of_kv.page(prefix, after, limit)
+        return self._names_of_kv.page(prefix, after, limit)

@@ -38,6 +38,12 @@ class Places:
         self._shorts: dict[str, Short] = {}
         self._last = ("", "")  # the place that was asked for last, with its key
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._by_prefix.clear()
+        self._shorts.clear()
+        self._last = ("", "")
+
     def short(self, id_: str) -> Short:
         """The short form of a message id: the same object, until ``end``."""
         short = self._shorts.get(id_)

@@ -8,10 +8,9 @@ events that are folded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
@@ -19,8 +18,7 @@ from postroom_common.protocol import State
 from ...model.principal import stored_account
 from ...model.records import CLAIM, Entry, QueueRecord, claim_fact, with_failure
 from ...platform.quarantine import Quarantine
-from ..base import Audit, FileFinding, FileProblem, Recovery, Store
-from ..book import QueueBook
+from ..base import Audit, FileFinding, FileProblem, Recovery, Store, store_errors
 from . import content as fs_content
 from .files import ASIDE_LIMIT, MessageFiles
 from .index import Index
@@ -45,18 +43,17 @@ class Cleanup:
         self._quarantine = quarantine
         self._meta = meta
 
-    def run(self, make_index: Callable[[], Index], durable: int, expected: Mapping[str, int]) -> tuple[Index, Scan]:
+    def run(self, index: Index, durable: int, expected: Mapping[str, int]) -> Scan:
         """List all files, and put in order what can be without the journal. See ``scan`` for the arguments."""
         owner_of = owners(self._tree, self._meta)
         self._name_back(owner_of)
         for _ in range(ROUNDS):
-            index = make_index()
             found = scan(self._tree, index, self._meta, durable, expected, owner_of)
             settled = [self._try_to_settle(finding) for finding in found.findings]
             if True not in settled:
                 break
         self._report(found, durable, expected)
-        return index, found
+        return found
 
     def _name_back(self, owner_of: dict[str, str]) -> None:
         """Directories whose queue has no directory were renamed."""
@@ -145,7 +142,7 @@ class Replay:
         self.bodies: dict[str, bytes] = {}
         self.histories: dict[str, list[Any]] = {}
         self.claims: dict[str, str] = {}  # by message: the fact of what it claims for as long as it is in its queue
-        self._files = files
+        self.files = files
         self._places = places
         self._quarantine = quarantine
 
@@ -164,12 +161,12 @@ class Replay:
 
     def entry(self, key: str) -> Entry:
         """The entry of a message that has a file, with what was put back."""
-        return self.healed.get(key) or self._files.entry(key)
+        return self.healed.get(key) or self.files.entry(key)
 
     def _heal(self, key: str, event: Event) -> None:
         if event["type"] == EventType.PUBLISHED:
             envelope = raw_json(event["message"])
-            content = self._files.content(key)
+            content = self.files.content(key)
             if fs_content.envelope_of(content, key) != envelope:
                 entry = self._with_told(self.entry(key), event)
                 if self._is_kept(key, content, fs_content.first_line(entry, envelope)):
@@ -183,7 +180,7 @@ class Replay:
             if event["type"] == EventType.DIED and entry.state is State.DEAD:
                 entry.reason = str(event["failure"]["reasonCode"])
             if "failure" in event:
-                self.histories[key] = with_failure(self.histories.get(key) or self._files.history(key) or [], event)
+                self.histories[key] = with_failure(self.histories.get(key) or self.files.history(key) or [], event)
 
     def _with_told(self, entry: Entry, event: Event) -> Entry:
         """An entry with what its name had no room for, and its damaged file has lost."""
@@ -204,7 +201,7 @@ class Replay:
         try:
             self._quarantine.add(key.replace("/", "%2F")[:100], content, "the damaged file of a message")
         except OSError as error:
-            log.error("quarantine: %s: %s", self._files.path(key), error)
+            log.error("quarantine: %s: %s", self.files.path(key), error)
             return False
         return True
 
@@ -215,41 +212,14 @@ def claims_by_message(facts: Mapping[str, Any]) -> dict[str, str]:
     return {facts[name]["key"]: name for name in claims if not facts[name]["untilEngineMs"]}
 
 
-class _Recovered(Protocol):
-    """What a store gives to its recovery; see ``Store`` and ``FilesystemStore``."""
-
-    applied: int
-    index: Index
-    message_files: MessageFiles
-    cleanup: Cleanup
-    book: QueueBook
-
-    def errors(self) -> AbstractContextManager[None]: ...
-
-    def queue(self, name: str) -> QueueRecord | None: ...
-
-    def queue_for_update(self, name: str) -> QueueRecord: ...
-
-    def add_queue(self, record: QueueRecord) -> None: ...
-
-    def get_kv(self, name: str) -> Any: ...
-
-    def put_kv(self, name: str, value: Any) -> None: ...
-
-    def note(self, entry: Entry) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def forget_directories(self, names: Iterable[str]) -> None: ...
-
-
 class FilesystemRecovery(Recovery):
     """The recovery of a store; ``replay`` is there from its opening until the journal's end is folded."""
 
-    def __init__(self, store: _Recovered) -> None:
+    def __init__(self, store: Store, tree: Tree, index: Index, cleanup: Cleanup) -> None:
         self._store = store
+        self._tree = tree
+        self._index = index
+        self._cleanup = cleanup
         self.replay: Replay | None = None
 
     def begin(self, replay: Replay) -> None:
@@ -260,7 +230,7 @@ class FilesystemRecovery(Recovery):
         replay = self.replay
         if replay is None:
             return False
-        with self._store.errors():
+        with store_errors(self._tree.root):
             applied = replay.already_applied(event)
         if applied and event.get("to", event["queue"]) != event["queue"]:
             self._has_moved(event, replay)
@@ -282,21 +252,20 @@ class FilesystemRecovery(Recovery):
             return []
         found = replay.found
         store.applied = max(store.applied, found.newest)
-        for name in sorted(filter(found.count_of, found.numbers.keys() - store.book.values.keys())):
+        for name in sorted(filter(found.count_of, found.numbers)):
+            if store.queue(name):
+                continue
             log.error("queue %r has messages and no record: it gets a new one", name)
             store.add_queue(QueueRecord(name))
         for entry in list(replay.healed.values()):
-            store.note(entry)
-        if any(finding.kind == "second" for finding in found.findings):  # hints may have been those of the other file
-            store.index.turns.update_all()
+            store.update(entry, entry.state)
         store.commit()
-        store.forget_directories(found.directories)
         self.replay, self.replaying = None, False
-        with store.errors():
-            index, files = store.index, store.message_files
-            moved = [key for key in found.misplaced if not store.cleanup.put_back(key, index, files, clean)]
+        with store_errors(self._tree.root):
+            files = replay.files
+            moved = [key for key in found.misplaced if not self._cleanup.put_back(key, self._index, files, clean)]
             entries = sorted((files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))
-        store.end()
+        files.end()
         return [entry.key for entry in entries]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.protocol import State
 
-from ...model.records import Entry
+from ...model.records import QueueRecord
 from .content import facts_inside, message_of
 from .index import Index
 from .names import (
@@ -76,28 +76,9 @@ class Done(NamedTuple):
 
 
 @dataclass(slots=True)
-class Numbers:
-    """What is counted of a queue's messages: see ``QueueRecord``."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-
-    def add(self, state: str, size: int, reason: str, by: int) -> None:
-        """Count messages of one state: so many of them, of ``size`` bytes together."""
-        self.counts[state] = self.counts.get(state, 0) + by
-        if state != State.DEAD:
-            self.bytes += size
-        elif reason:
-            self.reasons[reason] = self.reasons.get(reason, 0) + by
-            if not self.reasons[reason]:
-                del self.reasons[reason]
-
-
-@dataclass(slots=True)
 class Scan:
-    """What was found. ``newest`` is the last event that any file reflects. ``numbers`` are by queue; ``queues`` has the
-    queues of the messages whose key does not tell it.
+    """What was found. ``newest`` is the last event that any file reflects. ``numbers`` are by queue, records of which
+    only what is counted of messages matters; ``queues`` has the queues of the messages whose key does not tell it.
 
     ``lacking`` are messages whose name says that facts stand inside the file, which does not have them: with the event
     up to which it does. ``misplaced`` have a key each, and lie in another folder than their name says.
@@ -105,7 +86,7 @@ class Scan:
 
     newest: int = 0
     directories: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, Numbers] = field(default_factory=dict)
+    numbers: dict[str, QueueRecord] = field(default_factory=dict)
     queues: dict[str, str] = field(default_factory=dict)
     done: dict[str, Done] = field(default_factory=dict)
     misplaced: list[str] = field(default_factory=list)
@@ -128,6 +109,17 @@ class Scan:
         """How many messages a queue has."""
         return sum(self.numbers[queue].counts.values()) if queue in self.numbers else 0
 
+    def count(self, queue: str, state: State, size: int, reason: str, by: int) -> None:
+        """Count messages of one state: so many of them, of ``size`` bytes together."""
+        record = self.numbers.setdefault(queue, QueueRecord(queue))
+        record.counts[state] += by
+        if state is not State.DEAD:
+            record.bytes += size
+        elif reason:
+            record.reasons[reason] = record.reasons.get(reason, 0) + by
+            if not record.reasons[reason]:
+                del record.reasons[reason]
+
     def queue_of(self, key: str) -> str:
         """The queue of a message."""
         return self.queues.get(key) or queue_of_key(key)
@@ -142,11 +134,12 @@ def owners(tree: Tree, meta: str) -> dict[str, str]:
 def scan(
     tree: Tree, index: Index, meta: str, durable: int, expected: Mapping[str, int], owner_of: Mapping[str, str]
 ) -> Scan:
-    """Find all messages and put them into ``index``. ``durable`` is the event of the last checkpoint, ``expected`` how
-    many messages each queue had then, ``owner_of`` what ``owners`` found.
+    """Find all messages and put them into ``index``, from scratch. ``durable`` is the event of the last checkpoint,
+    ``expected`` how many messages each queue had then, ``owner_of`` what ``owners`` found.
 
     Raises ``OSError``.
     """
+    index.clear()
     found = Scan()
     known = {queue_directory(queue, meta): queue for queue in expected}
     for name, is_directory in tree.inside():
@@ -154,7 +147,6 @@ def scan(
             _Walk(tree, index, found, meta, durable, name, owner_of[name], known.get(name, "")).run()
         elif not is_directory:
             found.findings.append(ScanFinding("blocking" if name == meta else "foreign", "", name))
-    index.sort(lambda key: _ready_entry(tree, index, found, key))
     if found.newest <= durable:  # else the journal changes the numbers, and undoes what hands did
         for queue in list(found.numbers):
             if found.count_of(queue) > expected.get(queue, 0):
@@ -174,17 +166,6 @@ def _places(tree: Tree, directory: str) -> Iterator[tuple[str, FileName]]:
             yield from ((before + name, known) for name in names or () if (known := read_name(name)))
 
 
-def _ready_entry(tree: Tree, index: Index, found: Scan, key: str) -> Entry | None:
-    """The entry of a message, if it is ready."""
-    name, queue = found.name_of(key, index.places), found.queue_of(key)
-    if name is None or name.letter != READY:
-        return None
-    facts: dict[str, Any] = {}
-    if name.is_inside("target"):
-        facts = facts_inside(tree, found.directories[queue], index.places[key], name)[1]
-    return read_entry(name, key, queue, facts)
-
-
 def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
     """A queue has more messages than it can have: those that belong to others are found by reading them all."""
     directory = found.directories[queue]
@@ -200,7 +181,7 @@ def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
                     index.places.pop(key)
                     tree.forget(directory, before + name)
                     size, reason = int(known.tags.get("s", "0")), known.tags.get("r", "")
-                    found.numbers[queue].add(STATES[known.letter], -size, reason, -1)
+                    found.count(queue, STATES[known.letter], -size, reason, -1)
                     found.findings.append(ScanFinding("misplaced", directory, before + name, whose, owner))
 
 
@@ -267,12 +248,12 @@ class _Walk:
             lane.add_run(priority_of(f"{order:x}"), seqs, shorts)
         self._found.newest = newest
         if taken:
-            self._numbers().add(STATES[READY], bytes_, "", len(taken))
+            self._count(State.READY, bytes_, "", len(taken))
         return others
 
-    def _numbers(self) -> Numbers:
+    def _count(self, state: State, size: int, reason: str, by: int) -> None:
         self._found.directories[self._queue] = self._directory
-        return self._found.numbers.setdefault(self._queue, Numbers())
+        self._found.count(self._queue, state, size, reason, by)
 
     def _take(self, letter: str, place: str, name: FileName) -> None:
         key = f"msg:{self._queue}:{name.id}"
@@ -300,16 +281,16 @@ class _Walk:
         self._hint(key, place, name)
 
     def _hint(self, key: str, place: str, name: FileName) -> None:
-        found, index, queue, letter = self._found, self._index, self._queue, name.letter
+        found, index, queue = self._found, self._index, self._queue
         facts: dict[str, Any] = {}
         if name.inside and (name.version > self._durable or any(name.is_inside(fact) for fact in INSIDE)):
             line, facts = facts_inside(self._tree, self._directory, place, name)
             if line != name.inside:
                 found.lacking[key] = line
         entry = read_entry(name, key, queue, facts)
-        self._numbers().add(STATES[letter], entry.size, entry.reason, 1)
+        self._count(entry.state, entry.size, entry.reason, 1)
         entry.queue = queue  # whatever the file says: it lies where it is
-        index.add_unsorted(entry)
+        index.add_at_start(entry)
 
     def _is_newest(self, key: str, place: str, name: FileName) -> bool:
         """Whether this is the only file of a message, or is further than the one that was found before it, perhaps in
@@ -337,7 +318,7 @@ class _Walk:
         if name and name.letter != DONE:
             facts = facts_inside(self._tree, directory, place, name)[1] if name.is_inside("reason") else {}
             entry = read_entry(name, key, queue, facts)
-            found.numbers[queue].add(entry.state, -entry.size, entry.reason, -1)
+            found.count(queue, entry.state, -entry.size, entry.reason, -1)
         self._index.places.pop(key)
         found.done.pop(key, None)
         found.queues.pop(key, None)

@@ -8,7 +8,7 @@ on, and messages that are already further are skipped: see ``Recovery.already_ap
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
@@ -28,7 +28,7 @@ from .index import Index
 from .names import READY
 from .pages import FilesystemDue, FilesystemPages
 from .recovery import Cleanup, FilesystemAudit, FilesystemRecovery, Replay, claims_by_message
-from .scan import Numbers, Scan
+from .scan import Scan
 from .sorted_keys import SortedNames
 from .tree import Tree
 
@@ -47,25 +47,28 @@ class FilesystemStore(Store):
         self, root: Path, files: Files, quarantine: Quarantine, folders: Mapping[str, str], meta: str = "meta"
     ) -> None:
         self.tree = Tree(files, root, folders)
-        self.cleanup = Cleanup(self.tree, quarantine, meta)
+        self._cleanup = Cleanup(self.tree, quarantine, meta)
         self._quarantine = quarantine
         self._meta = meta
-        self._ready_folder = folders[READY]
         self._checkpoints = Checkpoints(files, root / meta)
-        self.due, self.pages = FilesystemDue(self), FilesystemPages(self)
+        self._index = index = Index(folders[READY], self.get)
+        self._names_of_queues, self._names_of_kv = SortedNames(), SortedNames()
+        self.due = FilesystemDue(index, self.update)
+        self.pages = FilesystemPages(index, self._peek, self._names_of_queues, self._names_of_kv)
         self.bodies = Bodies()
         self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
-        self.recovery = self._recovery = FilesystemRecovery(self)
+        self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup)
         self.audit = FilesystemAudit(self, self._recovery, self.tree, self.path_of)
         self._reset()
 
     def _reset(self) -> None:
-        self.index = self._new_index()
-        self.message_files = MessageFiles(self.tree, self.index.places, self._quarantine, self._meta)
-        self.names_of_queues, self.names_of_kv = SortedNames(), SortedNames()
-        self.book = QueueBook(self.names_of_queues.track)
-        self.kv: Undoable[Any] = Undoable(self.names_of_kv.track)
-        self._participants = [self.book, self.kv]
+        self._index.clear()
+        self.message_files = MessageFiles(self.tree, self._index.places, self._quarantine, self._meta)
+        self._names_of_queues.clear()
+        self._names_of_kv.clear()
+        self._book = QueueBook(self._names_of_queues.track)
+        self._kv: Undoable[Any] = Undoable(self._names_of_kv.track)
+        self._participants = [self._book, self._kv]
         self.applied = self._applied_before = 0
         self._failed = False
         # What the open transaction has changed and read:
@@ -75,9 +78,6 @@ class FilesystemStore(Store):
         self._histories: dict[str, list[Any] | None] = {}
         self._order_keys: set[tuple[str, str]] = set()  # queues and ordering keys of which messages have changed
         self._deleted: set[str] = set()  # queues whose directories are to go
-
-    def _new_index(self) -> Index:
-        return Index(self._ready_folder, self.get)
 
     def errors(self) -> AbstractContextManager[None]:
         """Errors of the operating system become those of the contract."""
@@ -91,7 +91,7 @@ class FilesystemStore(Store):
             with self.errors():
                 self.tree.open()
                 checkpoint = self._read_checkpoint()
-                self.index, found = self.cleanup.run(self._new_index, checkpoint.applied, checkpoint.messages())
+                found = self._cleanup.run(self._index, checkpoint.applied, checkpoint.messages())
         except StoreError:
             self.tree.close()
             raise
@@ -105,20 +105,25 @@ class FilesystemStore(Store):
         return checkpoint
 
     def _start_from(self, checkpoint: Checkpoint, found: Scan) -> None:
-        self.message_files = files = MessageFiles(self.tree, self.index.places, self._quarantine, self._meta)
+        files = self.message_files
         self.applied = self._applied_before = files.durable = checkpoint.applied
         self._disk.start_from(checkpoint.applied)
-        replay = Replay(found, files, self.index.places, self._quarantine)
+        replay = Replay(found, files, self._index.places, self._quarantine)
         replay.claims = claims_by_message(checkpoint.facts)
         self._recovery.begin(replay)
         files.directories |= found.directories
         files.queues_by_key |= found.queues
         files.done = [(done.directory, done.place) for done in found.done.values()]
-        self.kv.values.update(checkpoint.facts)
-        self.names_of_kv.fill(checkpoint.facts)
+        self._deleted.update(found.directories)  # of queues that no longer exist
+        self._kv.values.update(checkpoint.facts)
+        for name in checkpoint.facts:
+            self._names_of_kv.add(name)
         for record in checkpoint.queues:
             self.add_queue(record)
-        self.book.commit()
+        self._book.commit()
+        with self.errors():
+            self._index.complete()
+        self._end()
 
     def close(self) -> None:
         self._disk.close()
@@ -147,7 +152,7 @@ class FilesystemStore(Store):
         self._applied_before = self.applied
         for one in self._participants:
             one.commit()
-        self.end()
+        self._end()
 
     def rollback(self) -> None:
         if self._failed:
@@ -156,16 +161,16 @@ class FilesystemStore(Store):
             one.rollback()
         self.applied = self.folding = self._applied_before
         touched, order_keys = list(self.changed), list(self._order_keys)
-        self.end()
+        self._end()
         for key in touched:  # what was dropped from the index as no longer fitting, fits again
             entry = self.get(key)
             if entry:
-                self.index.add(entry)
+                self._index.add(entry)
         for queue, order_key in order_keys:
-            self.index.turns.update(queue, order_key)
-        self.end()
+            self._index.turns.update(queue, order_key)
+        self._end()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Forget what the transaction has changed and read: it is over."""
         for memory in (self.changed, self._seen, self.new_bodies, self._histories):
             memory.clear()
@@ -174,21 +179,23 @@ class FilesystemStore(Store):
 
     def snapshot(self) -> Checkpoint:
         """What a checkpoint contains besides the message files, for another thread to write."""
-        queues = [self.book.values[name].copy() for name in self.names_of_queues]
-        return Checkpoint(self.applied, self.kv.values.copy(), queues)
+        queues = [self._book.values[name].copy() for name in self._names_of_queues]
+        return Checkpoint(self.applied, self._kv.values.copy(), queues)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
         entry = self._seen.get(key)
-        if entry is None and key not in self.changed and key in self.index.places:
-            entry = self._seen[key] = self._read(key)
+        if entry is None:
+            entry = self._peek(key)
+            if entry:
+                self._seen[key] = entry
         return entry
 
-    def peek(self, key: str) -> Entry | None:
+    def _peek(self, key: str) -> Entry | None:
         """As ``get``, without caching: there may be very many."""
         entry = self._seen.get(key)
-        if entry is None and key not in self.changed and key in self.index.places:
+        if entry is None and key not in self.changed and key in self._index.places:
             entry = self._read(key)
         return entry
 
@@ -204,7 +211,7 @@ class FilesystemStore(Store):
         new = self.new_bodies.get(key) or (replay and replay.bodies.get(key))
         if new:
             return new
-        if self.changed.get(key, ...) is None or key not in self.index.places:
+        if self.changed.get(key, ...) is None or key not in self._index.places:
             raise StoreError(f"no body for {key}")
         try:
             return self.message_files.envelope(key)
@@ -212,29 +219,29 @@ class FilesystemStore(Store):
             raise store_error(error, self.tree.root) from error
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self.book.count(entry.queue, None, entry.state, entry.size)
+        self._book.count(entry.queue, None, entry.state, entry.size)
         self.message_files.born(entry)
         self.new_bodies[entry.key] = envelope
-        self.note(entry)
+        self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:
-        self.book.count(entry.queue, before, entry.state, entry.size)
+        self._book.count(entry.queue, before, entry.state, entry.size)
         if before is State.READY:
-            self.index.take(entry, entry.queue)
-        self.note(entry)
+            self._index.take(entry, entry.queue)
+        self._note(entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
-        self.book.count(source, before, None, entry.size)
-        self.book.count(entry.queue, None, entry.state, entry.size)
+        self._book.count(source, before, None, entry.size)
+        self._book.count(entry.queue, None, entry.state, entry.size)
         if before is State.READY:
-            self.index.take(entry, source)
-        self.note(entry)
+            self._index.take(entry, source)
+        self._note(entry)
         self._update_turns(source, entry.order_key)
 
     def delete(self, entry: Entry, before: State) -> None:
-        self.book.count(entry.queue, before, None, entry.size)
+        self._book.count(entry.queue, before, None, entry.size)
         if before is State.READY:
-            self.index.take(entry, entry.queue)
+            self._index.take(entry, entry.queue)
         self.changed[entry.key] = None
         self._seen.pop(entry.key, None)
         self.new_bodies.pop(entry.key, None)
@@ -242,14 +249,14 @@ class FilesystemStore(Store):
             self._recovery.replay.healed.pop(entry.key, None)
         self._update_turns(entry.queue, entry.order_key)
 
-    def note(self, entry: Entry) -> None:
+    def _note(self, entry: Entry) -> None:
         """A message is new, or has changed."""
         if self._recovery.replay:
             self._note_healed(entry, self._recovery.replay)
         self.changed[entry.key] = self._seen[entry.key] = entry
         if entry.order_key:
             self._order_keys.add((entry.queue, entry.order_key))
-        self.index.add(entry)
+        self._index.add(entry)
 
     def _note_healed(self, entry: Entry, replay: Replay) -> None:
         """What was put back of a message's file is written together with its change."""
@@ -267,59 +274,51 @@ class FilesystemStore(Store):
         """A message with an ordering key has left a queue."""
         if order_key:
             self._order_keys.add((queue, order_key))
-            self.index.turns.update(queue, order_key)
+            self._index.turns.update(queue, order_key)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
-        return self.index.next_ready(queue, consumer)
+        return self._index.next_ready(queue, consumer)
 
     # --- queues and key-values ------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> QueueRecord | None:
-        return self.book.values.get(name)
+        return self._book.values.get(name)
 
     def queue_for_update(self, name: str) -> QueueRecord:
-        return self.book.touch(name)
+        return self._book.touch(name)
 
     def add_queue(self, record: QueueRecord) -> None:
         if self._recovery.replay:  # its counters are as the files are
-            numbers = self._recovery.replay.found.numbers.get(record.name, Numbers())
-            record.counts.update(dict.fromkeys(record.counts, 0) | numbers.counts)
-            record.bytes, record.reasons = numbers.bytes, numbers.reasons.copy()
-        self.book.set(record.name, record)
+            numbers = self._recovery.replay.found.numbers.get(record.name) or QueueRecord(record.name)
+            record.counts, record.bytes, record.reasons = numbers.counts.copy(), numbers.bytes, numbers.reasons.copy()
+        self._book.set(record.name, record)
 
     def delete_queue(self, name: str) -> None:
-        record = self.book.remove(name)
+        record = self._book.remove(name)
         if record is None:
             return
-        if (
-            self._recovery.replay
-        ):  # what is still counted is of a later queue of this name, and of files that are further
-            numbers = Numbers(record.counts.copy(), record.bytes, record.reasons.copy())
-            self._recovery.replay.found.numbers[name] = numbers
+        if self._recovery.replay:  # what is counted is of a later queue of this name, and of files that are further
+            self._recovery.replay.found.numbers[name] = record.copy()
         self._deleted.add(name)
-
-    def forget_directories(self, names: Iterable[str]) -> None:
-        """Remove the directories of queues that do not exist, of those that have one, with the next checkpoint."""
-        self._deleted.update(name for name in names if name not in self.book.values)
 
     def remove_deleted_queues(self) -> None:
         """Remove the directories of queues that were deleted, once their last messages' files are gone. Raises
         ``OSError``."""
         files = self.message_files
-        gone = {files.directory(queue) for queue in self._deleted if queue not in self.book.values}
+        gone = {files.directory(queue) for queue in self._deleted if queue not in self._book.values}
         gone -= {directory for directory, _ in files.done}
         for queue in list(self._deleted):
             directory = files.directory(queue)
             if directory in gone:
                 self.tree.remove_directory(directory)
                 files.directories.pop(queue, None)
-            if directory in gone or queue in self.book.values:
+            if directory in gone or queue in self._book.values:
                 self._deleted.discard(queue)
 
     def get_kv(self, name: str) -> Any:
         if name.startswith(HISTORY):
             return deepcopy(self._history(name.removeprefix(HISTORY)))
-        return deepcopy(self.kv.values.get(name))
+        return deepcopy(self._kv.values.get(name))
 
     def put_kv(self, name: str, value: Any) -> None:
         if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
@@ -327,11 +326,11 @@ class FilesystemStore(Store):
             self._histories[key] = deepcopy(value)
             entry = self.get(key)
             if entry:
-                self.note(entry)
+                self._note(entry)
         elif value is None:
-            self.kv.remove(name)
+            self._kv.remove(name)
         else:
-            self.kv.set(name, deepcopy(value))
+            self._kv.set(name, deepcopy(value))
 
     def _history(self, key: str) -> list[Any] | None:
         """The failed attempts of a message."""
