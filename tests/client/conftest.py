@@ -29,7 +29,7 @@ PATIENCE_S = 60
 
 
 @lru_cache
-def found_interpreters() -> dict[str, str]:
+def available_interpreters() -> dict[str, str]:
     """Version to path, for the versions that the PATH or pyenv has."""
 
     def find(version: str) -> str:
@@ -42,20 +42,20 @@ def found_interpreters() -> dict[str, str]:
 
 
 def missing_interpreters() -> list[str]:
-    return [version for version in VERSIONS if version not in found_interpreters()]
+    return [version for version in VERSIONS if version not in available_interpreters()]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "interpreter" in metafunc.fixturenames:
         found = [
             pytest.param(path, id=version, marks=() if version in QUICK else pytest.mark.slow)
-            for version, path in found_interpreters().items()
+            for version, path in available_interpreters().items()
         ]
         metafunc.parametrize("interpreter", found, scope="session")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if found_interpreters.cache_info().currsize and missing_interpreters():
+    if available_interpreters.cache_info().currsize and missing_interpreters():
         missing = ", ".join(missing_interpreters())
         terminalreporter.write_line(f"the client was not tested on Python {missing}: not found by pyenv or on the PATH")
 

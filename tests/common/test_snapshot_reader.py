@@ -44,11 +44,11 @@ def test_golden_lines_have_the_fields_of_today(major: int) -> None:
         kind = Kind(line["kind"])
         kinds.add(kind)
         fields = {field.name: field for field in FIELDS[kind]}
-        told = set(line) - {"device", "snapshot", "kind"}
-        assert told <= set(fields), (kind, told - set(fields))
-        missing = {name for name, field in fields.items() if field.required} - told
+        reported = set(line) - {"device", "snapshot", "kind"}
+        assert reported <= set(fields), (kind, reported - set(fields))
+        missing = {name for name, field in fields.items() if field.required} - reported
         assert missing <= ({"lineCrc"} if major == 1 else set()), (kind, missing)
-        assert [name for name in told if type(line[name]) not in JSON_TYPES[fields[name].type]] == []
+        assert [name for name in reported if type(line[name]) not in JSON_TYPES[fields[name].type]] == []
     assert kinds == set(Kind) - {Kind.BUNDLE} - ({Kind.CONSUMER} if major == 1 else set())
 
 

@@ -36,7 +36,7 @@ ONE_GROUP = {"limits.groupRequests": "65536", "limits.groupBytes": str(2**30)}
 
 
 @dataclass
-class Hands:
+class MachineClocks:
     """The clocks of the machine, set by the test."""
 
     boot_ms: int = 1_000_000
@@ -101,7 +101,7 @@ class Bench:
 
     def __init__(self, root: Path, backend: str = "sqlite", segment_bytes: int = 2**24, **flags: str) -> None:
         self.path = root
-        self.hands = Hands()
+        self.clocks = MachineClocks()
         self.files = Files()
         self.ids = itertools.count(1)
         self.requests = itertools.count(1)
@@ -114,7 +114,7 @@ class Bench:
 
     def open(self, rewrite_journal: bool = False, refold: bool = False) -> Bench:
         assert self.root is None
-        sources = Sources(self.files, self.hands.clock, CountedIds(self.ids))
+        sources = Sources(self.files, self.clocks.clock, CountedIds(self.ids))
         self.root = open_root(self.config, sources, rewrite_journal, refold)
         return self
 
@@ -153,7 +153,7 @@ class Bench:
         answers: list[Answer] = []
         key = request_key(uid, f"{wire.client_id}/{wire.request_id}".encode())
         who = Principal(wire.client_id, uid)
-        return Sent(Request(wire, who, key, self.hands.wall_ms, answers.append), answers)
+        return Sent(Request(wire, who, key, self.clocks.wall_ms, answers.append), answers)
 
     def run(self, *sent: Sent) -> None:
         """Process these requests as one group, and finish all questions."""

@@ -11,7 +11,7 @@ from tests.conformance.history_messages import WAITS, Message, New, Schedule, Wa
 from tests.conformance.history_model import VISIBILITY_MS, Model, Refused
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """An answer, or the result of an item: "OK" with its data, or an error code."""
 
     code: str
@@ -23,12 +23,12 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
     first = sents[0]
     match command:
         case ("publish", new):
-            _published(new, _told(first), model)
+            _published(new, _reported(first), model)
         case ("consume", *_):
             _consumed(command, sents, model)
         case ("publish batch", news):
-            for new, told in zip(news, _results(first), strict=True):
-                _published(new, told, model)
+            for new, reported in zip(news, _results(first), strict=True):
+                _published(new, reported, model)
         case ("ack batch" | "nack batch", items):
             _settled_each(items, first, model)
         case ("ack and publish", *_):
@@ -54,34 +54,34 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
         case ("pause" | "resume" | "policy" | "delete", *_):
             _said(command, first, model)
         case _:
-            _settled(command, first.request.wire.payload, _told(first), model)
+            _settled(command, first.request.wire.payload, _reported(first), model)
     model.serve()
     return model
 
 
-def _told(sent: Sent) -> Told:
-    return Told(sent.code, sent.data_or_none() or {})
+def _reported(sent: Sent) -> Reported:
+    return Reported(sent.code, sent.data_or_none() or {})
 
 
-def _results(sent: Sent) -> Iterator[Told]:
+def _results(sent: Sent) -> Iterator[Reported]:
     for result in sent.data["results"]:
-        yield Told(result["error"]["code"], {}) if "error" in result else Told("OK", result)
+        yield Reported(result["error"]["code"], {}) if "error" in result else Reported("OK", result)
 
 
-def _published(new: New, told: Told, model: Model) -> None:
+def _published(new: New, reported: Reported, model: Model) -> None:
     known = list(model.messages)
     try:
         message = model.publish(new)
     except Refused as refused:
-        assert told.code == refused.code
+        assert reported.code == refused.code
         return
-    assert told.code == "OK"
+    assert reported.code == "OK"
     if message in known:
-        assert (told.data["messageKey"], told.data["duplicate"]) == (message.key, True)
+        assert (reported.data["messageKey"], reported.data["duplicate"]) == (message.key, True)
         return
-    message.key = told.data["messageKey"]
+    message.key = reported.data["messageKey"]
     end = {"dead": "dead", "gone": "dropped"}.get(message.state)
-    assert (told.data.get("state"), told.data.get("reasonCode")) == (end, end and "QUEUE_FULL")
+    assert (reported.data.get("state"), reported.data.get("reasonCode")) == (end, end and "QUEUE_FULL")
 
 
 def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
@@ -98,14 +98,14 @@ def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
 def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
     done: set[str] = set()
     there = {message.key for message in model.messages if message.state != "gone"}
-    for item, payload, told in zip(items, sent.request.wire.payload["items"], _results(sent), strict=True):
+    for item, payload, reported in zip(items, sent.request.wire.payload["items"], _results(sent), strict=True):
         key = payload["messageKey"]
         gave_way = key in there and model.find(key) is None  # to one that an item before has let die
         if key in done or gave_way:
-            assert told.code == ("ERR_MESSAGE_NOT_FOUND" if item[0] == "ack" else "ERR_LEASE_EXPIRED")
+            assert reported.code == ("ERR_MESSAGE_NOT_FOUND" if item[0] == "ack" else "ERR_LEASE_EXPIRED")
             continue
-        _settled(item, payload, told, model)
-        if told.code == "OK":
+        _settled(item, payload, reported, model)
+        if reported.code == "OK":
             done.add(key)
 
 
@@ -114,11 +114,11 @@ def _acked_and_published(command: Command, sent: Sent, model: Model) -> Model:
     news, payload, trial = command[-1], sent.request.wire.payload, model.copied()
     code = _settling_code(payload, trial)
     if code == "OK":
-        _settled(command, payload, Told(code, {}), trial)
+        _settled(command, payload, Reported(code, {}), trial)
         try:
             if sent.code == "OK":
-                for new, told in zip(news, _results(sent), strict=True):
-                    _published(new, told, trial)
+                for new, reported in zip(news, _results(sent), strict=True):
+                    _published(new, reported, trial)
                 return trial
             for new in news:
                 trial.publish(new)
@@ -224,19 +224,19 @@ def _settling_code(payload: dict[str, Any], model: Model) -> str:
     return "OK" if holds else "ERR_LEASE_MISMATCH"
 
 
-def _settled(command: Command, payload: dict[str, Any], told: Told, model: Model) -> None:
+def _settled(command: Command, payload: dict[str, Any], reported: Reported, model: Model) -> None:
     name, delay = command[0], command[3:] if command[0] == "retry in" else ()
-    assert told.code == _settling_code(payload, model)
-    if told.code == "OK":
+    assert reported.code == _settling_code(payload, model)
+    if reported.code == "OK":
         message = model.find(payload["messageKey"])
         assert message is not None
-        _settle(name, message, delay, told, model)
+        _settle(name, message, delay, reported, model)
 
 
-def _settle(name: str, message: Message, delay: tuple[int, ...], told: Told, model: Model) -> None:
+def _settle(name: str, message: Message, delay: tuple[int, ...], reported: Reported, model: Model) -> None:
     if name == "extend":
         message.until = model.now + 4000
-        assert told.data["leaseUntilEngineMs"] == message.until
+        assert reported.data["leaseUntilEngineMs"] == message.until
     elif name in ("ack", "ack and publish"):
         message.state = "gone"
         message.end_lease()

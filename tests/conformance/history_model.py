@@ -273,17 +273,17 @@ class Model:
         message = self.pick(name, consumer)
         count = 0
         while message and (message.state == "dead" or not self.is_over(message)):
-            told = [sent.data["messages"][count] if most else sent.data for sent in sents]
-            self.lease(message, told, consumer, visibility_ms)
+            reported = [sent.data["messages"][count] if most else sent.data for sent in sents]
+            self.lease(message, reported, consumer, visibility_ms)
             count += 1
             message = self.candidate(name, consumer) if count < most else None
         if count and most:
             assert [len(sent.data["messages"]) for sent in sents] == [count] * len(sents)
         return count > 0
 
-    def lease(self, message: Message, told: list[dict[str, Any]], consumer: str, visibility_ms: int) -> None:
+    def lease(self, message: Message, reported: list[dict[str, Any]], consumer: str, visibility_ms: int) -> None:
         attempt = message.attempt + (message.state != "dead")
-        for data in told:
+        for data in reported:
             assert data["message"]["messageKey"] == message.key
             assert data["message"]["attempt"] == attempt
             assert data["lease"]["consumerId"] == consumer
@@ -291,7 +291,7 @@ class Model:
         if message.state != "dead":
             message.state, message.attempt = "inflight", attempt
         message.consumer, message.until = consumer, self.now + visibility_ms
-        message.lease = told[0]["lease"]["leaseId"]
+        message.lease = reported[0]["lease"]["leaseId"]
         assert message.lease not in [lease for _, lease, _ in self.leases]
         self.leases.append((message, message.lease, consumer))
         if message.state != "dead":

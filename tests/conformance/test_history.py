@@ -83,7 +83,7 @@ class History(RuleBasedStateMachine):
     @rule(milliseconds=st.sampled_from([1, 600, 1000, 2000, 30_000, 100_000]))
     def time_passes(self, milliseconds: int) -> None:
         for bench in self.benches:
-            bench.hands.pass_ms(milliseconds)
+            bench.clocks.pass_ms(milliseconds)
         self.empty_group()
 
     @rule()
@@ -95,21 +95,21 @@ class History(RuleBasedStateMachine):
         if known:
             wait_ms = max(0, min(known) - self.now)
             for bench in self.benches:
-                bench.hands.pass_ms(wait_ms)
+                bench.clocks.pass_ms(wait_ms)
             self.empty_group()
 
     @rule(without_store=st.booleans(), reboot=st.booleans())
     def crash(self, without_store: bool, reboot: bool) -> None:
         if self.model.has_chores():  # or else they are done by the first group behind the crash
             for bench in self.benches:
-                bench.hands.pass_ms(CHORES_EVERY_MS)
+                bench.clocks.pass_ms(CHORES_EVERY_MS)
         self.empty_group()
-        before, told = self.now, [exported(bench) for bench in self.benches]
+        before, reported = self.now, [exported(bench) for bench in self.benches]
         for bench in self.benches:
             bench.close()
             if reboot:
-                bench.hands.boot_id += "'"
-                bench.hands.boot_ms = 17
+                bench.clocks.boot_id += "'"
+                bench.clocks.boot_ms = 17
         for bench in self.benches:
             bench.reopen(without_store)
         assert self.now == before
@@ -118,8 +118,8 @@ class History(RuleBasedStateMachine):
         self.model.waiting.clear()
         self.model.chores_from = 0
         self.empty_group()
-        assert [exported(bench) for bench in self.benches] == told, "a restart has changed something"
-        assert told == [told[0]] * len(told), "the stores do not export the same"
+        assert [exported(bench) for bench in self.benches] == reported, "a restart has changed something"
+        assert reported == [reported[0]] * len(reported), "the stores do not export the same"
 
     @rule()
     def all_becomes_durable(self) -> None:

@@ -64,9 +64,9 @@ def busy(daemon: Daemon, clients: int = 2, seed: int = 0) -> Iterator[Callable[[
             while not ended.is_set():
                 command, payload = _wish(chance, number)
                 with contextlib.suppress(PostroomError):
-                    told = ask(client, command, payload)
-                    if command == "consume_next" and told.get("message"):
-                        _settle(client, chance, told)
+                    reported = ask(client, command, payload)
+                    if command == "consume_next" and reported.get("message"):
+                        _settle(client, chance, reported)
                 answered[number] += 1
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
@@ -106,8 +106,8 @@ def _wish(chance: random.Random, number: int) -> tuple[str, dict[str, Any]]:
     return command, payload
 
 
-def _settle(client: Client, chance: random.Random, told: dict[str, Any]) -> None:
-    receipt = {"messageKey": told["message"]["messageKey"], "leaseId": told["lease"]["leaseId"]}
+def _settle(client: Client, chance: random.Random, reported: dict[str, Any]) -> None:
+    receipt = {"messageKey": reported["message"]["messageKey"], "leaseId": reported["lease"]["leaseId"]}
     what = chance.choices(("ack", "nack", "retry", "release", "extend", "keep"), (30, 25, 15, 10, 10, 10))[0]
     more: dict[str, dict[str, Any]] = {
         "nack": {"reason": "no good", "requeue": False},
@@ -123,5 +123,5 @@ def _settle(client: Client, chance: random.Random, told: dict[str, Any]) -> None
 
 def ask(client: Client, command: str, payload: dict[str, Any]) -> dict[str, Any]:
     """Send a request with a timeout for a loaded machine."""
-    told: dict[str, Any] = client.send(client.prepare(command, payload, PATIENCE_S), PATIENCE_S)
-    return told
+    reported: dict[str, Any] = client.send(client.prepare(command, payload, PATIENCE_S), PATIENCE_S)
+    return reported

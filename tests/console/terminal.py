@@ -89,8 +89,8 @@ class Terminal:
 
     def _untaken(self) -> int:
         """Bytes that were typed and not read yet."""
-        told = fcntl.ioctl(self._slave, termios.FIONREAD, struct.pack("i", 0))
-        return int(struct.unpack("i", told)[0])
+        reported = fcntl.ioctl(self._slave, termios.FIONREAD, struct.pack("i", 0))
+        return int(struct.unpack("i", reported)[0])
 
     def resize(self, columns: int, lines: int) -> None:
         """Another size, which the process notices by a signal, as in a terminal.

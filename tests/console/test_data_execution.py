@@ -68,11 +68,13 @@ class Forgetful(Client):
 
 def test_an_action_whose_answer_was_lost_is_done_once_and_reported_as_done(daemon: Daemon) -> None:
     dead_letters(daemon, "alarms", 3)
-    told: list[Outcome] = []
+    reported: list[Outcome] = []
     actor = Link(lambda: Forgetful(str(daemon.ipc)), lambda: False)
-    outcome = execute_action(actor, 7, (Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),), report=told.append)
+    outcome = execute_action(
+        actor, 7, (Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),), report=reported.append
+    )
     actor.close()
-    assert [(one.result, one.has_ended, one.count) for one in told] == [
+    assert [(one.result, one.has_ended, one.count) for one in reported] == [
         (Result.UNKNOWN, False, 0),
         (Result.UNKNOWN, False, 2),
     ]
@@ -241,16 +243,16 @@ def test_messages_that_died_after_the_saving_are_not_removed_even_if_they_are_ol
 def test_a_long_action_reports_its_progress(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "REPORT_EVERY_S", -1.0)
     dead_letters(daemon, "alarms", 3)
-    told: list[Outcome] = []
+    reported: list[Outcome] = []
     actor = Link(lambda: Client(str(daemon.ipc)), lambda: False)
-    outcome = execute_action(actor, 1, (saving(tmp_path / "x"), PURGE), report=told.append)
+    outcome = execute_action(actor, 1, (saving(tmp_path / "x"), PURGE), report=reported.append)
     actor.close()
     assert outcome.count == 3
-    assert [(one.count, one.text) for one in told if one.text] == [(2, "saved so far"), (3, "saved so far")]
-    assert [one.count for one in told if not one.text][-1] == 3
-    assert {(one.result, one.has_ended) for one in told} == {(Result.RUNNING, False)}
+    assert [(one.count, one.text) for one in reported if one.text] == [(2, "saved so far"), (3, "saved so far")]
+    assert [one.count for one in reported if not one.text][-1] == 3
+    assert {(one.result, one.has_ended) for one in reported} == {(Result.RUNNING, False)}
 
 
 def _youngest_dead_ms(daemon: Daemon) -> int:
-    told = daemon.ask("browse", queue="alarms", state="dead")
-    return int(min(told["engineNowMs"] - one["diedAtEngineMs"] for one in told["messages"]))
+    reported = daemon.ask("browse", queue="alarms", state="dead")
+    return int(min(reported["engineNowMs"] - one["diedAtEngineMs"] for one in reported["messages"]))

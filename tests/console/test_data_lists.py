@@ -130,10 +130,10 @@ def test_the_line_at_the_top_leaves_out_what_matters_least() -> None:
 
 def test_the_number_of_queues_not_shown_is_given() -> None:
     model = Model()
-    told = {"queue": "alarms", "ready": 0, "inflight": 0, "delayed": 0, "dlq": 0}
-    model.take("queues", {"queues": [told], "next": ""}, 1)
+    reported = {"queue": "alarms", "ready": 0, "inflight": 0, "delayed": 0, "dlq": 0}
+    model.take("queues", {"queues": [reported], "next": ""}, 1)
     assert queues_words(model) == "1 queue"
-    model.take("queues", {"queues": [told], "next": "alarms"}, 2)
+    model.take("queues", {"queues": [reported], "next": "alarms"}, 2)
     assert queues_words(model) == "more than 1 queues"
     assert Part(2, queues_words(model)) in summary_of(model, None)
 

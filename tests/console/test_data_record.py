@@ -103,7 +103,7 @@ def replay(tmp_path: Path, clock: Clock) -> Iterator[Replay]:
     made.stop()
 
 
-def told(replay: Replay) -> list[Update]:
+def output(replay: Replay) -> list[Update]:
     return [update for _, update in replay.drain()]
 
 
@@ -222,11 +222,11 @@ def test_leases_are_recorded_whatever_screen_is_open(tmp_path: Path) -> None:
 
 def test_a_recording_plays_at_the_speed_of_its_time(replay: Replay, clock: Clock) -> None:
     replay.pause()
-    assert told(replay) == [queues(0)]
+    assert output(replay) == [queues(0)]
     clock.now += 1.005
-    assert told(replay) == [INCIDENT[1][1], queues(1)]
+    assert output(replay) == [INCIDENT[1][1], queues(1)]
     assert replay.now_ms() == 1005
-    assert told(replay) == []
+    assert output(replay) == []
 
 
 def test_it_pauses_and_continues_where_it_was(replay: Replay, clock: Clock) -> None:
@@ -234,22 +234,22 @@ def test_it_pauses_and_continues_where_it_was(replay: Replay, clock: Clock) -> N
     clock.now += 2
     replay.pause()
     clock.now += 60
-    assert told(replay)[-1] == queues(2)
+    assert output(replay)[-1] == queues(2)
     assert replay.now_ms() == 2000
     assert "PAUSED" in replay.status_text()
     replay.pause()
     clock.now += 0.5
-    assert told(replay) == [INCIDENT[5][1]]
+    assert output(replay) == [INCIDENT[5][1]]
     assert "PAUSED" not in replay.status_text()
 
 
 def test_a_step_goes_to_the_next_change_and_pauses_there(replay: Replay, clock: Clock) -> None:
-    assert told(replay) == [queues(0)]
+    assert output(replay) == [queues(0)]
     steps = []
     for _ in range(4):
         clock.now += 5
         replay.step()
-        steps.append((replay.now_ms(), told(replay)))
+        steps.append((replay.now_ms(), output(replay)))
     assert steps == [(at, [update]) for at, update in INCIDENT[1:5]]
 
 
@@ -263,7 +263,7 @@ def test_it_plays_faster_and_slower_within_bounds(
     for _ in range(abs(changes)):
         replay.change_speed(changes // abs(changes))
     clock.now += 1
-    told(replay)
+    output(replay)
     assert replay.now_ms() == speed * 1000
     assert shown in replay.status_text()
 
@@ -287,24 +287,24 @@ def test_seeking_starts_over_with_the_state_of_that_moment(replay: Replay) -> No
 @pytest.mark.parametrize("by_ms", [-10_000, 10_000])
 def test_playback_continues_from_there_without_a_gap_or_a_repeat(replay: Replay, clock: Clock, by_ms: int) -> None:
     replay.seek(40_500)
-    told(replay)
+    output(replay)
     replay.seek(by_ms)
     ready = (40_500 + by_ms) // 1000
-    assert [update for update in told(replay) if isinstance(update, Answer)][-1] == queues(ready)
+    assert [update for update in output(replay) if isinstance(update, Answer)][-1] == queues(ready)
     replay.pause()
     clock.now += 1
-    assert told(replay) == [queues(ready + 1), Lines((event(ready + 2),))]
+    assert output(replay) == [queues(ready + 1), Lines((event(ready + 2),))]
 
 
 def test_seeking_never_leaves_the_recording(replay: Replay) -> None:
     replay.seek(-5000)
-    assert (replay.now_ms(), told(replay)) == (0, [Restart(), queues(0)])
+    assert (replay.now_ms(), output(replay)) == (0, [Restart(), queues(0)])
     replay.seek(10**9)
     assert replay.now_ms() == replay.length_ms == 90_010
-    told(replay)
+    output(replay)
     assert "END" in replay.status_text()
     replay.step()
-    assert (replay.now_ms(), told(replay)) == (90_010, [])
+    assert (replay.now_ms(), output(replay)) == (90_010, [])
 
 
 def test_a_daemon_that_was_lost_at_that_moment_is_lost_after_seeking(tmp_path: Path) -> None:
@@ -312,9 +312,9 @@ def test_a_daemon_that_was_lost_at_that_moment_is_lost_after_seeking(tmp_path: P
     found: Timed = [(0, queues(1)), (10, back), (20, queues(2)), (30, lost), (40, Lines(()))]
     replay = Replay(write(tmp_path / "r", found), Clock())
     replay.seek(100)
-    assert told(replay) == [Restart(), queues(1), queues(2), lost, Lines(())]
+    assert output(replay) == [Restart(), queues(1), queues(2), lost, Lines(())]
     replay.seek(-20)
-    assert told(replay) == [Restart(), queues(1), queues(2)]
+    assert output(replay) == [Restart(), queues(1), queues(2)]
     replay.stop()
 
 
@@ -331,7 +331,7 @@ def test_nothing_is_asked_or_done_in_a_recording(replay: Replay) -> None:
     replay.unsubscribe("x")
     replay.refresh()
     replay.cancel(replay.execute((Step("pause", {}),)))
-    assert told(replay) == [queues(0)]
+    assert output(replay) == [queues(0)]
 
 
 # --- files that are none ------------------------------------------------------------------------------------------
@@ -377,7 +377,12 @@ def test_the_rest_of_a_damaged_recording_is_shown_and_the_damage_is_reported(tmp
     assert replay.damaged == 2
     assert "2 damaged lines" in replay.status_text()
     clock.now += 60
-    assert told(replay) == [queues(0), INCIDENT[1][1], Lines((), bad_lines=1), *(update for _, update in INCIDENT[3:5])]
+    assert output(replay) == [
+        queues(0),
+        INCIDENT[1][1],
+        Lines((), bad_lines=1),
+        *(update for _, update in INCIDENT[3:5]),
+    ]
     replay.stop()
 
 
@@ -393,9 +398,9 @@ def test_no_damage_makes_a_replay_fail(tmp_path: Path, data: st.DataObject) -> N
     clock = Clock()
     replay = Replay(path, clock)
     clock.now += 3600
-    updates = told(replay)
+    updates = output(replay)
     replay.seek(-(10**9))
     replay.seek(10**9)
-    updates += told(replay)
+    updates += output(replay)
     replay.stop()
     assert all(isinstance(update, Answer | Lines | Restart) for update in updates)

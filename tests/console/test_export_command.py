@@ -68,7 +68,7 @@ def test_the_root_may_be_named_before_or_after_the_command(daemon: Daemon, tmp_p
 
 
 def test_the_help_explains_the_command_completely() -> None:
-    told = " ".join(console("export", "--help").stdout.split())
+    reported = " ".join(console("export", "--help").stdout.split())
     for text in (
         "--since EVENT|TIME|last",
         "SIGTERM",
@@ -77,7 +77,7 @@ def test_the_help_explains_the_command_completely() -> None:
         "Exit status: 0 done",
         "30m",
     ):
-        assert text in told
+        assert text in reported
 
 
 @pytest.mark.parametrize(

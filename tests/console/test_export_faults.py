@@ -262,7 +262,7 @@ def test_large_dead_letters_are_requested_a_few_at_a_time(
     def counted(self: Queries, command: str, payload: dict[str, Any], rest: float = 0) -> Iterator[dict[str, Any]]:
         for page in pages(self, command, payload, rest):
             if command == "list_dlq":
-                sizes.append(sum(told["bytes"] for told in page["messages"]))
+                sizes.append(sum(reported["bytes"] for reported in page["messages"]))
             yield page
 
     monkeypatch.setattr(Queries, "pages", counted)

@@ -19,7 +19,7 @@ def publish(daemon: Daemon, *bodies: str) -> None:
         daemon.publish("q", body, attributes={"is": body})
 
 
-def told(snapshot: Snapshot) -> list[str]:
+def reported(snapshot: Snapshot) -> list[str]:
     """What was published, as the slice has it."""
     return [line["attributes"]["is"] for line in snapshot.of("event") if line["type"] == "published"]
 
@@ -58,7 +58,7 @@ def test_events_of_a_restored_directory_are_in_the_next_slice(
     publish(daemon, *later)
     made = make(daemon.root, out)
     third = Snapshot(made.path)
-    assert told(third) == ["b", *later]
+    assert reported(third) == ["b", *later]
     assert third.events == list(range(first.header["asOfEvent"] + 1, third.header["asOfEvent"] + 1))
     assert third.header["previousEvent"] == second.header["asOfEvent"] >= third.header["firstEvent"]
     assert not third.header["continuous"]
@@ -66,7 +66,7 @@ def test_events_of_a_restored_directory_are_in_the_next_slice(
     assert f"begin after {first.header['asOfEvent']} again" in say(made)
     publish(daemon, "y")
     fourth = make(daemon.root, out)
-    assert told(Snapshot(fourth.path)) == ["y"]
+    assert reported(Snapshot(fourth.path)) == ["y"]
     assert Snapshot(fourth.path).header["continuous"]
     assert fourth.warnings == ()
 
@@ -79,7 +79,7 @@ def test_if_no_earlier_end_is_valid_the_slice_has_the_whole_journal(daemon: Daem
     put_back(daemon, tmp_path / "copy")
     publish(daemon, "x", "y", "z")
     snapshot = export(daemon.root, tmp_path / "out")
-    assert told(snapshot) == ["a", "x", "y", "z"]
+    assert reported(snapshot) == ["a", "x", "y", "z"]
     assert not snapshot.header["continuous"]
     assert "opening" not in snapshot.of("queue")[0]
 
@@ -92,7 +92,7 @@ def test_a_restored_directory_without_a_new_event_is_reported(daemon: Daemon, tm
     export(daemon.root, tmp_path / "out")
     put_back(daemon, tmp_path / "copy")
     snapshot = export(daemon.root, tmp_path / "out")
-    assert told(snapshot) == []
+    assert reported(snapshot) == []
     assert not snapshot.header["continuous"]
     assert snapshot.header["asOfEvent"] < snapshot.header["previousEvent"]
 
@@ -108,11 +108,11 @@ def test_an_export_record_of_an_earlier_version_is_continued(daemon: Daemon, tmp
     copy(daemon, tmp_path / "copy")
     publish(daemon, "b")
     second = export(daemon.root, tmp_path / "out")
-    assert (told(second), second.header["continuous"]) == (["b"], True)
+    assert (reported(second), second.header["continuous"]) == (["b"], True)
     put_back(daemon, tmp_path / "copy")
     publish(daemon, "x", "y")
     third = export(daemon.root, tmp_path / "out")
-    assert (told(third), third.header["continuous"]) == (["x", "y"], False)
+    assert (reported(third), third.header["continuous"]) == (["x", "y"], False)
 
 
 def test_an_exported_event_that_was_damaged_since_is_reported_and_nothing_is_skipped(
@@ -127,7 +127,7 @@ def test_an_exported_event_that_was_damaged_since_is_reported_and_nothing_is_ski
     path.write_bytes(path.read_bytes().replace(b"nr-1", b"nr-7"))
     publish(daemon, "d")
     made = make(daemon.root, tmp_path / "out")
-    assert told(Snapshot(made.path)) == ["d"]
+    assert reported(Snapshot(made.path)) == ["d"]
     assert not Snapshot(made.path).header["continuous"]
     assert "or is damaged" in say(made)
     assert len(Snapshot(made.path).header["holes"]) == 1

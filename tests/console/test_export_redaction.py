@@ -61,9 +61,9 @@ def test_no_more_of_bodies_and_attributes_is_exported_than_was_asked_for(
     assert (ATTRIBUTE.encode() in text) == (redaction is not Redaction.ATTRIBUTES)
     assert NAMED.encode() not in text
     snapshot = export(daemon.root, tmp_path / "other", redaction=redaction, hidden=("customer*",))
-    told = [*snapshot.of("dead"), *(line for line in snapshot.of("event") if line["type"] == "published")]
-    assert len(told) == 9
-    for line in told:
+    reported = [*snapshot.of("dead"), *(line for line in snapshot.of("event") if line["type"] == "published")]
+    assert len(reported) == 9
+    for line in reported:
         assert sorted(line["attributes"]) == ["customer-id", "kind"]
         assert line["payloadShape"] in ('{"deep":["string"]}', "text", '{"a":"string"}')
         assert ("payload" in line) == (redaction is Redaction.NONE)
@@ -91,7 +91,7 @@ def test_a_body_has_the_same_digest_when_it_is_published_and_when_it_is_dead(dae
         if line["type"] == "published"
     }
     assert {line["message"]: [line.get(name) for name in names] for line in snapshot.of("dead")} == published
-    digests = {told[1] for told in published.values()}
+    digests = {reported[1] for reported in published.values()}
     assert blake2b(b"text", digest_size=16).hexdigest() in digests
     assert blake2b(b"\0\1\2", digest_size=16).hexdigest() in digests
     assert len(digests) == len(bodies)
@@ -159,8 +159,8 @@ def test_attributes_that_are_not_an_object_are_left_out() -> None:
 
 def test_patterns_of_attributes_are_case_sensitive() -> None:
     redactor = Redactor(Redaction.PAYLOAD, ("cust*", "?x"))
-    told = redactor.attributes({"customer": 1, "Customer": 2, "ax": 3, "x": 4})
-    assert told == {"customer": None, "Customer": 2, "ax": None, "x": 4}
+    reported = redactor.attributes({"customer": 1, "Customer": 2, "ax": 3, "x": 4})
+    assert reported == {"customer": None, "Customer": 2, "ax": None, "x": 4}
 
 
 def test_an_event_of_a_newer_daemon_is_exported_without_its_bodies() -> None:

@@ -51,16 +51,16 @@ def test_consecutive_exports_have_each_event_once(make_daemon: MakeDaemon, tmp_p
         assert after["previousEvent"] == before["asOfEvent"]
         assert after["continuous"]
         assert not after["cut"]
-    told = [request for snapshot in snapshots(folder) for request in requests_of(snapshot)]
-    assert len(told) == len(set(told)), "each request is told once"
+    reported = [request for snapshot in snapshots(folder) for request in requests_of(snapshot)]
+    assert len(reported) == len(set(reported)), "each request is told once"
 
 
 def test_the_lines_of_events_agree_with_the_journal(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q", {"a": [1]}, priority=4, attributes={"kind": "x"})
     daemon.settle("nack", daemon.consume("q", consumerId="w"), reason="no", requeue=False)
-    told = {line["event"]: line for line in export(daemon.root, tmp_path / "out").of("event")}
+    reported = {line["event"]: line for line in export(daemon.root, tmp_path / "out").of("event")}
     for event in daemon.events():
-        line = told[event["id"]]
+        line = reported[event["id"]]
         names = {"id": "event", "key": "message", "req": "requestEnd"}
         common = ("id", "epoch", "req", "engineMs", "wallMs", "type", "queue", "key", "priority", "lease")
         for name in common:
@@ -70,7 +70,7 @@ def test_the_lines_of_events_agree_with_the_journal(daemon: Daemon, tmp_path: Pa
             assert (line["client"], line["request"]) == (event["by"]["client"], event["by"]["request"])
         if "failure" in event:
             assert (line["reasonCode"], line["reasonMessage"]) == ("REJECTED", "no")
-    shapes = [line["payloadShape"] for line in told.values() if line["type"] == "published"]
+    shapes = [line["payloadShape"] for line in reported.values() if line["type"] == "published"]
     assert shapes == ['{"a":["integer"]}']
 
 
@@ -170,8 +170,8 @@ def test_a_slice_that_is_too_large_ends_at_a_group_and_the_next_continues_there(
     assert all(path.stat().st_size <= limit for path in folder.glob("*.gz"))
     assert all_events(folder) == list(range(1, snapshot.header["asOfEvent"] + 1))
     assert [one.of("queue")[0].get("opening") for one in found] == [0] + [None] * (len(found) - 1)
-    told = [request for one in found for request in requests_of(one)]
-    assert len(told) == len(set(told))
+    reported = [request for one in found for request in requests_of(one)]
+    assert len(reported) == len(set(reported))
 
 
 def test_a_limit_that_nothing_fits_into_still_makes_progress(daemon: Daemon, tmp_path: Path) -> None:
@@ -280,17 +280,17 @@ def test_a_new_traffic_log_is_read_from_its_beginning(daemon: Daemon, tmp_path: 
     (traffic / f"{7:020d}.jsonl").write_bytes(request_line(request="old") * 3)
     places = find_paths(daemon.root, traffic=traffic)
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
         return requests_of(Snapshot(made.path))
 
-    assert told() == ["old"] * 3
+    assert reported() == ["old"] * 3
     with (traffic / f"{7:020d}.jsonl").open("ab") as file:
         file.write(request_line(request="new") + b'{"wallMs":1,' + request_line(request="torn")[:20])
-    assert told() == ["new"]
+    assert reported() == ["new"]
     (traffic / f"{7:020d}.jsonl").unlink()
     (traffic / f"{1:020d}.jsonl").write_bytes(b"nonsense\n" + request_line(request="anew"))
-    assert told() == ["anew"]
+    assert reported() == ["anew"]
 
 
 def test_a_snapshot_that_gets_no_name_does_not_count(

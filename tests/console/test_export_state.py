@@ -91,12 +91,12 @@ def compare(snapshot: Snapshot, book: Book, has_one_page: bool) -> None:
     rows = {line["queue"]: line for line in snapshot.of("queue")}
     assert set(rows) == set(counts)
     for queue, row in rows.items():
-        told = {state: row[state] for state in ("ready", "delayed", "held", "inflight", "dead")}
-        true = {state: counts[queue][state] for state in told}
+        reported = {state: row[state] for state in ("ready", "delayed", "held", "inflight", "dead")}
+        true = {state: counts[queue][state] for state in reported}
         if not has_one_page:  # which of those that wait were due is not known of all
-            for one in (told, true):
+            for one in (reported, true):
                 one["ready"] += one.pop("delayed") + one.pop("held")
-        assert told == true, (queue, header["asOfEvent"])
+        assert reported == true, (queue, header["asOfEvent"])
         totals = {name: count for name, count in row["totals"].items() if name in TOTALS}
         assert totals == dict(book.totals[queue]), queue
         paused = book.paused.get(queue, {"publish": False, "consume": False})
@@ -118,13 +118,13 @@ def compare(snapshot: Snapshot, book: Book, has_one_page: bool) -> None:
 
 def compare_letters(snapshot: Snapshot, book: Book) -> None:
     letters = snapshot.of("dead")
-    told = {
+    reported = {
         one["message"]: (one["queue"], one["reasonCode"], one["diedMs"], one.get("consumer", ""))
         + (one.get("quarantined", False), one.get("leased", False))
         for one in letters
     }
-    assert len(told) == len(letters), "a letter is told twice"
-    assert told == {
+    assert len(reported) == len(letters), "a letter is told twice"
+    assert reported == {
         key: (one["queue"], one["reason"], one["diedMs"], one["who"], one["apart"], bool(one.get("lease")))
         for key, one in book.messages.items()
         if one["state"] == "dead"

@@ -71,7 +71,7 @@ def test_every_text_is_translated_into_every_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("한 페이지 위로", "", "ko: not translated: 'a page up'"),
         (
@@ -84,11 +84,11 @@ def test_every_text_is_translated_into_every_language() -> None:
         ("한 페이지 위로", "한 쪽 위로", "ko: postroom-console.mo is out of date"),
     ],
 )
-def test_an_incomplete_catalog_is_reported(checkout: Path, before: str, after: str, told: str) -> None:
+def test_an_incomplete_catalog_is_reported(checkout: Path, before: str, after: str, reported: str) -> None:
     replace(checkout / CATALOG, before, after)
     run = check(checkout)
     assert run.returncode == 1
-    assert told in run.stderr
+    assert reported in run.stderr
 
 
 def test_a_new_text_must_be_translated_completely_wherever_it_is_used(checkout: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_new_text_must_be_translated_completely_wherever_it_is_used(checkout: 
     module.write_text(
         module.read_text() + "\nTEXTS = f\"{tr('in braces')}\", mark('by a variable'), tr('on', 'stove')\n"
     )
-    told = check(checkout).stderr
-    assert all(f"ko, ja, zh: not translated: {text}" in told for text in ("'in braces'", "'by a variable'"))
-    assert "ko, ja, zh: not translated: 'on' (stove)" in told
+    reported = check(checkout).stderr
+    assert all(f"ko, ja, zh: not translated: {text}" in reported for text in ("'in braces'", "'by a variable'"))
+    assert "ko, ja, zh: not translated: 'on' (stove)" in reported
     module.write_text(module.read_text() + "\ntr(f'{TEXTS} more')\n")
     run = check(checkout)
     assert run.returncode == 1

@@ -130,24 +130,29 @@ def test_a_table_shows_queues_leases_and_dead_letters() -> None:
 
 
 def test_json_has_these_fields_and_says_what_is_incomplete() -> None:
-    told = json.loads(as_json(reading()))
-    assert list(told) == [
+    reported = json.loads(as_json(reading()))
+    assert list(reported) == [
         *("format", "health", "queues", "inflight", "deadLetters", "more", "asOfEvent", "engineNowMs", "recordedAtMs")
     ]
-    assert (told["format"], told["asOfEvent"], told["engineNowMs"], told["recordedAtMs"]) == (1, 7, 99, None)
-    assert told["queues"][0]["queue"] == "q\x1b[2J"
-    assert told["more"] == ["deadLetters"]
+    assert (reported["format"], reported["asOfEvent"], reported["engineNowMs"], reported["recordedAtMs"]) == (
+        1,
+        7,
+        99,
+        None,
+    )
+    assert reported["queues"][0]["queue"] == "q\x1b[2J"
+    assert reported["more"] == ["deadLetters"]
     assert json.loads(as_json(reading(dlq=1)))["more"] == []
 
 
 def test_the_end_of_a_recording_is_a_reading(tmp_path: Path) -> None:
     replay = Replay(write(tmp_path / "r", INCIDENT, wall_ms=lambda: 1_795_857_482_000), Clock())
-    told = read_last(replay)
+    reported = read_last(replay)
     replay.stop()
-    fields = json.loads(as_json(told))
+    fields = json.loads(as_json(reported))
     assert (fields["asOfEvent"], fields["recordedAtMs"]) == (90, 1_795_857_482_000 + 90_010)
     assert fields["health"] == {}
-    first, *_ = as_table(told, 80)
+    first, *_ = as_table(reported, 80)
     assert first.startswith("REPLAY 2026-11-")
 
 
@@ -218,9 +223,9 @@ def test_a_reading_of_a_running_daemon(daemon: Daemon) -> None:
     table = console("--root", daemon.root, "--once")
     assert (table.returncode, table.stderr) == (0, "")
     assert "수집-센서" in table.stdout
-    told = console("--root", daemon.root, "--json")
-    assert told.returncode == 0
-    assert json.loads(told.stdout)["queues"][0]["ready"] == 1
+    reported = console("--root", daemon.root, "--json")
+    assert reported.returncode == 0
+    assert json.loads(reported.stdout)["queues"][0]["ready"] == 1
 
 
 def test_without_a_terminal_there_is_one_reading_and_a_hint(daemon: Daemon) -> None:
@@ -310,16 +315,16 @@ def test_head_ends_a_long_output_silently(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("redirection", "status", "told"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")]
+    ("redirection", "status", "reported"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")]
 )
 def test_an_output_that_accepts_nothing_is_an_orderly_error(
-    tmp_path: Path, redirection: str, status: int, told: str
+    tmp_path: Path, redirection: str, status: int, reported: str
 ) -> None:
     path = write(tmp_path / "r", INCIDENT)
     command = f"{sys.executable} -m postroom_console --replay {path} --json {redirection}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr == (f"postroom-console: {told}\n" if told else "")
+    assert done.stderr == (f"postroom-console: {reported}\n" if reported else "")
 
 
 def test_a_terminal_of_another_encoding_gets_escapes(root: Path) -> None:
@@ -339,8 +344,8 @@ def test_a_session_is_recorded_without_a_screen_and_printed_again(
         lambda: path.exists() and b'"leases"' in path.read_bytes() and b"a body" in path.read_bytes(), "it is there"
     )
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, told.count("\n")) == (130, 1)
+    _, reported = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, reported.count("\n")) == (130, 1)
     fields = json.loads(console("--replay", path, "--json").stdout)
     assert fields["queues"][0]["queue"] == "alarms"
     assert fields["health"]["status"] == "ok"

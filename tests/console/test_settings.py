@@ -24,9 +24,9 @@ def pressed(keys: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
 
 
 def test_without_a_file_everything_is_as_the_table_says(tmp_path: Path) -> None:
-    told = load_config({}, {"XDG_CONFIG_HOME": str(tmp_path)})
-    assert told == Config(path=tmp_path / "postroom-console" / "config.toml")
-    assert all(getattr(told, option.name) == option.default for option in OPTIONS)
+    reported = load_config({}, {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert reported == Config(path=tmp_path / "postroom-console" / "config.toml")
+    assert all(getattr(reported, option.name) == option.default for option in OPTIONS)
 
 
 def test_the_environment_overrides_the_file_and_a_flag_overrides_both(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_the_environment_overrides_the_file_and_a_flag_overrides_both(tmp_path: 
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_place(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=r"config\.toml") as told:
+    with pytest.raises(ConfigError, match=r"config\.toml") as reported:
         load_config({}, settings(tmp_path, text))
-    assert said in str(told.value)
+    assert said in str(reported.value)
 
 
 def test_a_named_settings_file_must_exist(tmp_path: Path) -> None:
@@ -70,8 +70,10 @@ def test_the_settings_file_is_searched_in_the_standard_places(monkeypatch: pytes
 
 
 def test_keys_are_written_as_characters_or_by_their_names(tmp_path: Path) -> None:
-    told = load_config({}, settings(tmp_path, '[keys]\npause = "!"\n"pause.publish" = ["u", "f5"]\nhelp = "ctrl+g"\n'))
-    assert pressed(told.keys) == {"pause": ["exclamation_mark"], "pause.publish": ["u", "f5"], "help": ["ctrl+g"]}
+    reported = load_config(
+        {}, settings(tmp_path, '[keys]\npause = "!"\n"pause.publish" = ["u", "f5"]\nhelp = "ctrl+g"\n')
+    )
+    assert pressed(reported.keys) == {"pause": ["exclamation_mark"], "pause.publish": ["u", "f5"], "help": ["ctrl+g"]}
     assert key_label("exclamation_mark") == "!" and key_label("u,f5") == "u" and key_label("ctrl+g") == "ctrl+g"
 
 

@@ -132,7 +132,7 @@ class Server:
 
     def pass_ms(self, milliseconds: int) -> None:
         """Let time pass."""
-        self.bench.hands.pass_ms(milliseconds)
+        self.bench.clocks.pass_ms(milliseconds)
 
     def _guarded(self, step: Any) -> None:
         for _ in range(STARTS):

@@ -105,7 +105,7 @@ class RemoteServer:
         return self.order("serves")
 
     def pass_ms(self, milliseconds: int) -> None:
-        self.bench.hands.pass_ms(milliseconds)  # for what follows in this process
+        self.bench.clocks.pass_ms(milliseconds)  # for what follows in this process
         self.order(f"pass_ms {milliseconds}")
 
     def end(self) -> None:

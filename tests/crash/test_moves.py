@@ -73,11 +73,11 @@ def events() -> list[list[Event]]:
     groups: list[list[Event]] = []
     for group in LIFE:
         made: list[Event] = []
-        for told in group:
+        for reported in group:
             number += 1
             body = {"message": orjson.Fragment(b'{"parts":[{"text":"body %d"}]}' % number)}
-            event = {"id": number, "wallMs": 1_795_811_841_655 + number, "engineMs": number, **told}
-            made.append(event | body if told["type"] == "published" else event)
+            event = {"id": number, "wallMs": 1_795_811_841_655 + number, "engineMs": number, **reported}
+            made.append(event | body if reported["type"] == "published" else event)
         groups.append(made)
     return groups
 
@@ -146,12 +146,12 @@ def with_no_faults(files: FaultyFiles, store: Store) -> None:
 
 def seen(store: Store) -> dict[str, Any]:
     """All that stands."""
-    told = picture(store, [key(number) for number in range(1, 8)])
-    told["pages"] = {
+    reported = picture(store, [key(number) for number in range(1, 8)])
+    reported["pages"] = {
         (name, state): keys for name in all_queues(store) for state in State if (keys := page(store, name, state))
     }
-    told["claims"] = {name: store.get_kv(name) for name in store.pages.kv_names("claim", "", 100)}
-    return told
+    reported["claims"] = {name: store.get_kv(name) for name in store.pages.kv_names("claim", "", 100)}
+    return reported
 
 
 def page(store: Store, queue: str, state: State) -> list[str]:

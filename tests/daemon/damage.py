@@ -321,7 +321,7 @@ def _intact(journal: Path, victim: Victim, hidden: int) -> Iterator[str]:
 
 def _look(bench: Bench, outcome: Outcome) -> None:
     for _ in range(2):  # leases are over, and then the delays behind them
-        bench.hands.pass_ms(40_000)
+        bench.clocks.pass_ms(40_000)
         bench.run()
     for queue in QUEUES:
         while True:
@@ -333,7 +333,7 @@ def _look(bench: Bench, outcome: Outcome) -> None:
                 outcome.delivered[data["message"]["messageKey"]] = data["message"]["payload"]
             if refused:  # the disk does not give a body: it is given up after a while
                 assert set(refused) == {"ERR_STORAGE_FAILED"}
-                bench.hands.pass_ms(READS_MS)
+                bench.clocks.pass_ms(READS_MS)
             elif len(found) < len(asked):
                 break
         letters = bench.send("list_dlq", queue=queue, limit=1000)

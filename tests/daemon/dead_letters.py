@@ -31,7 +31,7 @@ def bury(bench: Bench, queue: str = "q", reason: str = "bad", **options: Any) ->
     """Make a dead letter; its key."""
     key = bench.publish(queue, **options)
     fail(bench, key, queue, reason=reason, requeue=False)
-    bench.hands.pass_ms(10)
+    bench.clocks.pass_ms(10)
     return key
 
 
@@ -39,9 +39,9 @@ def dead(bench: Bench, queue: str = "q", **options: Any) -> list[str]:
     return [one["messageKey"] for one in bench.do("list_dlq", queue=queue, **options)["messages"]]
 
 
-def chores(bench: Bench, seconds: int = 2) -> None:
+def run_periodic_tasks(bench: Bench, seconds: int = 2) -> None:
     for _ in range(seconds):
-        bench.hands.pass_ms(1001)
+        bench.clocks.pass_ms(1001)
         bench.run()
 
 

@@ -57,7 +57,7 @@ def work(bench: Bench) -> None:
     bench.do("nack", messageKey=second["messageKey"], leaseId=second["leaseId"], requeue=True, reason="later")
     bench.do("nack", messageKey=third["messageKey"], leaseId=third["leaseId"], requeue=False, reason="never")
     bench.do("extend_lease", messageKey=fourth["messageKey"], leaseId=fourth["leaseId"], visibilityTimeoutSec=90)
-    bench.hands.pass_ms(2000)
+    bench.clocks.pass_ms(2000)
     bench.run()
     again = bench.do("consume_next", queue="q", consumerId="d" * 300)["lease"]
     bench.do("release", messageKey=again["messageKey"], leaseId=again["leaseId"])
@@ -73,7 +73,7 @@ def expected_of(bench: Bench, make_bench: MakeBench) -> dict[str, Any]:
     """What a store in memory shows after it has folded the journal of a bench."""
     other = make_bench("memory")
     shutil.copytree(bench.journal_root, other.journal_root)
-    other.hands.boot_ms, other.hands.wall_ms = bench.hands.boot_ms, bench.hands.wall_ms
+    other.clocks.boot_ms, other.clocks.wall_ms = bench.clocks.boot_ms, bench.clocks.wall_ms
     other.open()
     seen = seen_in(other)
     other.close()

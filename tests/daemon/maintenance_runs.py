@@ -22,7 +22,7 @@ LOSSES = {Kind.BODY_LOST, Kind.BODY_WRONG, Kind.EVENTS_LOST, Kind.MESSAGE_LOST, 
 def verified(bench: Bench, workspace: Path, **options: Any) -> Report:
     """Verify a stopped root, which must change nothing and leave nothing behind."""
     before = files_below(bench.path)
-    report = Verification(bench.config, workspace, clock=bench.hands.clock, **options).run()
+    report = Verification(bench.config, workspace, clock=bench.clocks.clock, **options).run()
     assert files_below(bench.path) == before
     assert not list(workspace.glob("postroom-*"))
     return report
@@ -36,7 +36,7 @@ def command(bench: Bench, *words: str) -> Result:
 
 def repair_of(bench: Bench, workspace: Path) -> Repair:
     """The repair of a closed bench, not begun yet."""
-    sources = Sources(bench.files, bench.hands.clock, CountedIds(bench.ids))
+    sources = Sources(bench.files, bench.clocks.clock, CountedIds(bench.ids))
     return Repair(bench.config, workspace, sources=sources)
 
 

@@ -45,7 +45,7 @@ class Origin:
 
     @classmethod
     def begin(cls, bench: Bench, seed: int = 1) -> Origin:
-        bench.hands.wall_ms = time.time_ns() // 1_000_000 + DAY_MS
+        bench.clocks.wall_ms = time.time_ns() // 1_000_000 + DAY_MS
         return cls(bench.open(), Random(seed))
 
     @property
@@ -65,7 +65,7 @@ class Origin:
 
     def _some_work(self) -> None:
         bench, random = self.bench, self.random
-        bench.hands.pass_ms(random.choice([1, 500, 40_000]))
+        bench.clocks.pass_ms(random.choice([1, 500, 40_000]))
         queue = random.choice(["a", "b"])
         match random.randrange(10):
             case 0 | 1 | 2:
@@ -152,7 +152,7 @@ def restored(
     bench: Bench, backup: Path, point: RestorePoint = THE_BACKUP, files: Files | None = None, **how: Any
 ) -> Restored:
     """Restore the root of a closed bench."""
-    sources = Sources(files=files or Files(), clock=bench.hands.clock)
+    sources = Sources(files=files or Files(), clock=bench.clocks.clock)
     return restore(bench.config, RestoreRequest(backup, point, **how), sources)
 
 

@@ -86,7 +86,7 @@ def _build(folder: Path, backend: str, lean: bool, seed: int) -> list[Truth]:
         key = bench.publish(queue, body, **options)
         truth.bodies[key] = body
         _use(bench, truth, key, number)
-        bench.hands.pass_ms(50)
+        bench.clocks.pass_ms(50)
         if number == MESSAGES * 2 // 3:
             bench.store.disk.checkpoint()
             if lean:
@@ -219,7 +219,7 @@ def damage_one(victims: list[Truth], scratch: Path, seed: int) -> Outcome:
 def _examine(bench: Bench, outcome: Outcome) -> None:
     bench.open()
     for _ in range(2):  # leases are over, and then the delays behind them
-        bench.hands.pass_ms(_ALL_DUE_MS)
+        bench.clocks.pass_ms(_ALL_DUE_MS)
         _serve(bench, Bench.run)
     _serve(bench, lambda bench: _look(bench, outcome))
     outcome.degraded = _is_degraded(bench)
@@ -264,7 +264,7 @@ def _look(bench: Bench, outcome: Outcome) -> None:
                 outcome.delivered[data["message"]["messageKey"]] = data["message"]["payload"]
             if refused:  # a body is given up after some failed reads
                 assert refused == {"ERR_STORAGE_FAILED"}, refused
-                bench.hands.pass_ms(READS_MS)
+                bench.clocks.pass_ms(READS_MS)
             elif len(found) < len(asked):
                 break
         for letter in (bench.send("list_dlq", queue=queue, limit=1000).data_or_none() or {}).get("messages", []):

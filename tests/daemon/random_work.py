@@ -9,7 +9,7 @@ from tests.conformance.bench import Bench
 
 def work(bench: Bench, random: Random) -> None:
     """One group of something that changes the state."""
-    bench.hands.pass_ms(random.choice([1, 500, 40_000]))
+    bench.clocks.pass_ms(random.choice([1, 500, 40_000]))
     queue = random.choice(list("abcde"))
     match random.randrange(10):
         case 8:
@@ -55,7 +55,7 @@ def more_work(bench: Bench, random: Random) -> None:
         case 3:
             bench.publish(queue, targetConsumerId="c2", targetFallbackMs=random.choice([60_000, 10**9]))
         case 4:
-            bench.publish(queue, deliverAt=bench.hands.wall_ms + random.choice([100, 10**8]))
+            bench.publish(queue, deliverAt=bench.clocks.wall_ms + random.choice([100, 10**8]))
         case 5:
             bench.send(random.choice(["quarantine_dlq", "reprocess_dlq"]), messageKey=key)
         case 6:

@@ -172,10 +172,10 @@ def test_the_first_rule_about_user_queue_and_permission_counts(bench: Bench) -> 
         default=("browse",),
     )
     access = Access(read_access(tree, "file"), daemon_uid=1)
-    told = {uid: access.rulings(uid, "pay") for uid in (ALICE, BOB)}
-    assert told[ALICE][Verb.PUBLISH] == (True, "rule", 0)
-    assert told[BOB][Verb.PUBLISH] == (False, "rule", 1)
-    assert told[ALICE][Verb.CONSUME] == (False, "rule", 1)
+    reported = {uid: access.rulings(uid, "pay") for uid in (ALICE, BOB)}
+    assert reported[ALICE][Verb.PUBLISH] == (True, "rule", 0)
+    assert reported[BOB][Verb.PUBLISH] == (False, "rule", 1)
+    assert reported[ALICE][Verb.CONSUME] == (False, "rule", 1)
     assert access.rulings(BOB, "other")[Verb.PUBLISH] == (True, "rule", 2)
     assert access.rulings(BOB, "other")[Verb.CONSUME] == (False, "default", -1)
     assert access.rulings(BOB, "other")[Verb.BROWSE] == (True, "default", -1)
@@ -266,16 +266,16 @@ def test_a_user_without_an_entry_matches_only_by_number_and_everyone() -> None:
     tree = allow(for_user(ALICE, "publish"), {"who": ["group root", "user root"], "allow": ["consume"]},
                  {"who": ["everyone"], "allow": ["browse"]})  # fmt: skip
     access = Access(read_access(tree, "file"), daemon_uid=1)
-    assert [verb for verb, told in access.rulings(ALICE, "q").items() if told.allowed] == ["publish", "browse"]
-    assert [verb for verb, told in access.rulings(2**32 - 2, "q").items() if told.allowed] == ["browse"]
+    assert [verb for verb, reported in access.rulings(ALICE, "q").items() if reported.allowed] == ["publish", "browse"]
+    assert [verb for verb, reported in access.rulings(2**32 - 2, "q").items() if reported.allowed] == ["browse"]
 
 
 def test_a_denial_to_a_group_applies_to_a_user_whose_groups_are_unknown() -> None:
     both = {"who": ["group root"], "allow": ["consume"], "deny": ["publish"]}
     tree = allow(for_user(BOB, "publish"), both, default=("publish", "browse"))
     access = Access(read_access(tree, "file"), daemon_uid=54000)
-    for uid, told in {ALICE: ["browse"], BOB: ["publish", "browse"], 1: ["publish", "browse"]}.items():
-        assert [verb for verb, ruling in access.rulings(uid, "q").items() if ruling.allowed] == told
+    for uid, reported in {ALICE: ["browse"], BOB: ["publish", "browse"], 1: ["publish", "browse"]}.items():
+        assert [verb for verb, ruling in access.rulings(uid, "q").items() if ruling.allowed] == reported
 
 
 def test_a_user_removed_from_the_device_is_still_denied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,9 +309,9 @@ def test_a_user_directory_that_does_not_answer_blocks_nobody(monkeypatch: pytest
 
 def test_the_groups_of_a_user_are_those_that_the_system_reports() -> None:
     for entry in pwd.getpwall():
-        told = Accounts().groups_of(entry.pw_uid)
+        reported = Accounts().groups_of(entry.pw_uid)
         known = pwd.getpwuid(entry.pw_uid)
-        assert told == frozenset(os.getgrouplist(known.pw_name, known.pw_gid))
+        assert reported == frozenset(os.getgrouplist(known.pw_name, known.pw_gid))
 
 
 def test_without_a_rule_about_groups_no_user_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def rules(*entries: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tree", "told"),
+    ("tree", "reported"),
     [
         ({"access": []}, "access: expected object, got []"),
         ({"access": {"rule": []}}, "access.rule: unknown key; expected one of: default, operators, rules"),
@@ -76,13 +76,13 @@ def rules(*entries: Any, **more: Any) -> dict[str, Any]:
         ({"clients": {"a": "b:c"}}, 'clients.a: expected name or number of a user, got "b:c"'),
     ],
 )
-def test_an_invalid_rule_is_refused_with_its_place(tmp_path: Path, tree: Any, told: str | None) -> None:
-    if told is None:  # a name of two words, which some directories of users have
+def test_an_invalid_rule_is_refused_with_its_place(tmp_path: Path, tree: Any, reported: str | None) -> None:
+    if reported is None:  # a name of two words, which some directories of users have
         configured(tmp_path, tree)
         return
     with pytest.raises(ConfigurationError) as refused:
         configured(tmp_path, tree)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert str(refused.value).startswith(f"{tmp_path / 'config.json'}: ")
 
 
@@ -92,8 +92,8 @@ def test_a_file_without_access_rules_behaves_like_no_file(tmp_path: Path) -> Non
 
 def test_rules_are_shown_as_they_are_in_the_file(tmp_path: Path) -> None:
     assert configured(tmp_path, RULES).to_wire() == RULES
-    told = json.loads(run(tmp_path, "check-config", "--json").stdout)
-    assert {"access": told["access"], "clients": told["clients"]} == RULES
+    reported = json.loads(run(tmp_path, "check-config", "--json").stdout)
+    assert {"access": reported["access"], "clients": reported["clients"]} == RULES
 
 
 def test_an_unknown_name_is_only_a_warning(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_an_unknown_name_is_only_a_warning(tmp_path: Path) -> None:
 def test_a_rule_without_effect_prevents_the_start_and_is_reported_everywhere(tmp_path: Path) -> None:
     for unknown in ("user no.such.user", "group no.such.group"):
         configured(tmp_path, rules({"who": ["everyone"], "deny": ["browse"]}, {"who": [unknown], "deny": ["publish"]}))
-        told = f"access.rules[1].who: this device has no {unknown}, so the rule would deny nobody anything"
+        reported = f"access.rules[1].who: this device has no {unknown}, so the rule would deny nobody anything"
         for command in ("run", "check-config"):
             done = run(tmp_path, command)
             assert done.exit_code == 2
-            assert told in done.stderr
-        assert f"no daemon starts with this: {told}" in run(tmp_path, "access", "--user", "root").stdout
-        assert told in run(tmp_path, "check-permissions").stdout
+            assert reported in done.stderr
+        assert f"no daemon starts with this: {reported}" in run(tmp_path, "access", "--user", "root").stdout
+        assert reported in run(tmp_path, "check-permissions").stdout
         assert load(tmp_path, None, {}, {}).warnings, "tools go on: it may be a root of another device"
 
 
@@ -134,14 +134,19 @@ def test_the_configuration_is_shown_with_its_rules_in_their_order(tmp_path: Path
 
 def test_the_permissions_of_a_user_in_a_queue_are_shown_with_their_rules(tmp_path: Path) -> None:
     configured(tmp_path, RULES)
-    told = json.loads(run(tmp_path, "access", "--user", ALICE, "--queue", "pay.in", "--json").stdout)
-    assert told["verbs"] == {
+    reported = json.loads(run(tmp_path, "access", "--user", ALICE, "--queue", "pay.in", "--json").stdout)
+    assert reported["verbs"] == {
         "publish": {"allowed": True, "by": "rule", "rule": 0},
         "consume": {"allowed": True, "by": "default"},
         "browse": {"allowed": False, "by": "rule", "rule": 0},
         "operate": {"allowed": False, "by": "default"},
     }
-    assert (told["uid"], told["user"], told["groups"], told["clients"]) == (int(ALICE), "", [], ["press-7"])
+    assert (reported["uid"], reported["user"], reported["groups"], reported["clients"]) == (
+        int(ALICE),
+        "",
+        [],
+        ["press-7"],
+    )
     assert run(tmp_path, "access", "--user", ALICE, "--queue", "line a").stdout.splitlines() == [
         f"user without a name, uid {ALICE}, groups: unknown",
         "publish   no   access.default",
@@ -158,8 +163,8 @@ def test_the_permissions_of_a_user_in_a_queue_are_shown_with_their_rules(tmp_pat
 
 def test_the_rules_about_a_user_are_shown_without_a_queue(tmp_path: Path) -> None:
     configured(tmp_path, RULES)
-    told = json.loads(run(tmp_path, "access", "--user", ALICE, "--json").stdout)
-    assert [one["rule"] for one in told["rules"]] == [0, 1]
+    reported = json.loads(run(tmp_path, "access", "--user", ALICE, "--json").stdout)
+    assert [one["rule"] for one in reported["rules"]] == [0, 1]
     lines = run(tmp_path, "access", "--user", ALICE).stdout.splitlines()
     assert [line.split("  ")[0] for line in lines[1:4]] == ["access.rules[0]", "access.rules[1]", "else"]
     assert lines[3] == "else  consume (access.default)"

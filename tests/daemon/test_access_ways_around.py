@@ -135,9 +135,9 @@ def test_a_message_that_was_moved_belongs_to_the_queue_in_which_it_is(bench: Ben
     use(bench, allow(for_user(ALICE, "browse", "operate", queue="a"), for_user(BOB, "browse", queue="b")))
     assert as_user(bench, ALICE, "get_message", messageKey=key).code == FORBIDDEN
     assert as_user(bench, ALICE, "hold", messageKey=key).code == FORBIDDEN
-    told = as_user(bench, BOB, "get_message", messageKey=key, events=9).data
-    assert told["message"]["payload"] == "secret"
-    assert told["events"] == []  # they name the other queue
+    reported = as_user(bench, BOB, "get_message", messageKey=key, events=9).data
+    assert reported["message"]["payload"] == "secret"
+    assert reported["events"] == []  # they name the other queue
 
 
 def test_the_history_of_a_message_that_is_gone_needs_the_right_to_browse_its_queues(bench: Bench) -> None:
@@ -167,13 +167,18 @@ def test_lists_of_queues_leave_out_those_without_permission(bench: Bench) -> Non
         bench.do("consume_next", queue=queue)
         bench.do("set_schedule", name=f"of {queue}", queue=queue, cron="0 5 * * *")
     use(bench, allow(for_user(ALICE, "browse", queue="b"), for_user(ALICE, "publish", queue="c")))
-    told = {
+    reported = {
         "list_queues": [one["queue"] for one in as_user(bench, ALICE, "list_queues").data["queues"]],
         "list_inflight": [one["queue"] for one in as_user(bench, ALICE, "list_inflight").data["messages"]],
         "list_consumers": [one["queue"] for one in as_user(bench, ALICE, "list_consumers").data["consumers"]],
         "list_schedules": [one["queue"] for one in as_user(bench, ALICE, "list_schedules").data["schedules"]],
     }
-    assert told == {"list_queues": ["b", "c"], "list_inflight": ["b"], "list_consumers": ["b"], "list_schedules": ["b"]}
+    assert reported == {
+        "list_queues": ["b", "c"],
+        "list_inflight": ["b"],
+        "list_consumers": ["b"],
+        "list_schedules": ["b"],
+    }
     assert as_user(bench, ALICE, "list_schedules", limit=1).data["next"] == ""
 
 
@@ -200,7 +205,7 @@ def test_a_schedule_belongs_to_operators_of_its_queue_and_nobody_else_replaces_i
     assert as_user(bench, BOB, "set_schedule", **plan, queue="b").code == FORBIDDEN
     assert as_user(bench, BOB, "delete_schedule", name="tick").code == FORBIDDEN
     use(bench, allow(for_user(ALICE, "operate", queue="a")))  # the daemon publishes, not she
-    bench.hands.pass_ms(2000)
+    bench.clocks.pass_ms(2000)
     bench.run()
     assert bench.do("status", queue="a")["metrics"]["ready"] == 1
 
@@ -209,7 +214,7 @@ def test_fields_of_a_message_give_no_access_to_another_queue(bench: Bench) -> No
     use(bench, allow(for_user(ALICE, "publish", "consume", queue="a")))
     carried = {"replyTo": "b", "correlationId": "b", "orderingKey": "b", "attributes": {"queue": "b", "replyTo": "b"}}
     as_user(bench, ALICE, "publish", queue="a", message={"queue": "b"}, **carried, delayMs=10)
-    bench.hands.pass_ms(10)
+    bench.clocks.pass_ms(10)
     assert as_user(bench, ALICE, "consume_next", queue="a").data["message"]["replyTo"] == "b"
     assert [one["queue"] for one in bench.do("list_queues")["queues"]] == ["a"]
     assert as_user(bench, ALICE, "consume_next", queue="b").code == FORBIDDEN

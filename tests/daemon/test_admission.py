@@ -35,7 +35,7 @@ def counts(bench: Bench, queue: str = "q") -> dict[str, int]:
     return {name: count for name, count in bench.do("status", queue=queue)["metrics"].items() if count}
 
 
-def held_bytes(bench: Bench, queue: str = "q") -> int:
+def stored_bytes(bench: Bench, queue: str = "q") -> int:
     record = bench.store.queue(queue)
     return record.bytes if record else 0
 
@@ -96,11 +96,11 @@ def test_space_that_an_ack_frees_may_be_used_by_its_publish(any_bench: Bench) ->
 
 def test_bytes_count_bodies_and_headers_as_they_are_stored(any_bench: Bench) -> None:
     any_bench.publish(message="x" * 100)
-    one = held_bytes(any_bench)
+    one = stored_bytes(any_bench)
     assert one > 100
     limit(any_bench, bytes=2 * one)
     any_bench.publish(message="y" * 100)
-    assert held_bytes(any_bench) == 2 * one
+    assert stored_bytes(any_bench) == 2 * one
     assert any_bench.send("publish", queue="q", message="").code == "ERR_QUEUE_FULL"
     assert any_bench.send("publish", queue="q", message="z" * 2 * one).code == "ERR_MESSAGE_TOO_LARGE"
 
@@ -140,7 +140,7 @@ def test_no_message_in_flight_or_delayed_is_evicted(any_bench: Bench) -> None:
 def test_as_many_are_evicted_as_the_bytes_of_the_new_one_need(any_bench: Bench) -> None:
     for body in "abc":
         any_bench.publish(message=body)
-    limit(any_bench, bytes=held_bytes(any_bench), overflow="drop-oldest")
+    limit(any_bench, bytes=stored_bytes(any_bench), overflow="drop-oldest")
     any_bench.publish(message="d" * 10)
     assert bodies(any_bench) == ["c", "d" * 10]
 
@@ -203,12 +203,12 @@ def test_one_second_of_messages_may_come_at_once_and_then_as_time_passes(any_ben
     any_bench.run(*sent)
     assert [one.code for one in sent] == ["OK"] * 4 + ["ERR_RATE_LIMITED"] * 2
     assert sent[5].answer.error is not None and "250 ms" in sent[5].answer.error.message
-    any_bench.hands.pass_ms(249)
+    any_bench.clocks.pass_ms(249)
     assert any_bench.send("publish", queue="q").code == "ERR_RATE_LIMITED"
-    any_bench.hands.pass_ms(1)
+    any_bench.clocks.pass_ms(1)
     assert any_bench.send("publish", queue="q").code == "OK"
     assert any_bench.send("publish", queue="q").code == "ERR_RATE_LIMITED"
-    any_bench.hands.pass_ms(3_600_000)  # no more than a second's messages are saved up
+    any_bench.clocks.pass_ms(3_600_000)  # no more than a second's messages are saved up
     codes = [any_bench.send("publish", queue="q").code for _ in range(5)]
     assert codes == ["OK"] * 4 + ["ERR_RATE_LIMITED"]
 
@@ -218,7 +218,7 @@ def test_a_slow_rate_lets_one_through_after_its_time(bench: Bench) -> None:
     bench.publish()
     refused = bench.send("publish", queue="q")
     assert refused.answer.error is not None and "10000 ms" in refused.answer.error.message
-    bench.hands.pass_ms(10_000)
+    bench.clocks.pass_ms(10_000)
     bench.publish()
 
 

@@ -164,7 +164,7 @@ def test_a_target_among_the_daemons_own_files_is_refused(make_bench: MakeBench, 
 @pytest.mark.parametrize("words", [("backup", "--to", "-"), ("export",)], ids=" ".join)
 def test_a_database_of_the_cpp_system_must_be_imported_first(make_bench: MakeBench, words) -> None:
     bench = make_bench()
-    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms)
+    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.clocks.wall_ms)
     database.message("one")
     database.db.close()
     done = CliRunner().invoke(main, [words[0], "--root", str(bench.path), *words[1:]])

@@ -230,7 +230,7 @@ def test_a_message_past_its_time_ends_the_reply_and_is_not_delivered(bench: Benc
     publish_batch(bench, "last")
     with bench.full_disk():  # after that, messages expire only when somebody wants them, for a second
         assert bench.send("publish", queue="q", message="x").code == "ERR_STORAGE_FULL"
-    bench.hands.pass_ms(50)
+    bench.clocks.pass_ms(50)
     assert bodies(lease(bench)) == ["first"]
     assert bodies(lease(bench)) == ["last"]
 
@@ -246,7 +246,7 @@ def test_a_wait_for_many_returns_the_first_to_arrive(bench: Bench) -> None:
 def test_a_wait_for_many_that_times_out_returns_an_empty_list(bench: Bench) -> None:
     waiting = bench.make("consume_next", queue="q", max=5, waitMs=1000)
     bench.run(waiting)
-    bench.hands.pass_ms(2000)
+    bench.clocks.pass_ms(2000)
     bench.run()
     assert waiting.data == {"messages": []}
 

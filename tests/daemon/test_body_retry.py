@@ -83,9 +83,9 @@ def test_a_body_that_stays_unreadable_is_retried_for_a_while_and_then_a_dead_let
     disk.code = errno.EIO
     for _ in range(2 * READS):  # however often in that time
         assert consume(bench) == "ERR_STORAGE_FAILED"
-    bench.hands.pass_ms(READS_MS - 1)
+    bench.clocks.pass_ms(READS_MS - 1)
     assert consume(bench) == "ERR_STORAGE_FAILED"
-    bench.hands.pass_ms(1)
+    bench.clocks.pass_ms(1)
     assert consume(bench) == "second"
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert (letter["messageKey"], letter["reasonCode"]) == ("msg:q:message-1", "BODY_LOST")
@@ -99,7 +99,7 @@ def test_a_disk_that_is_gone_costs_no_message_however_long(
     disk.code, disk.gone = errno.EIO, True
     for _ in range(2 * READS):
         assert consume(bench) == "ERR_STORAGE_FAILED"
-        bench.hands.pass_ms(READS_MS)
+        bench.clocks.pass_ms(READS_MS)
     disk.code, disk.gone = 0, False
     assert consume(bench) == "first"
 
@@ -117,7 +117,7 @@ def test_an_unreadable_body_is_an_error_for_the_waiting_consumer_and_not_for_the
     bench.reopen()
     bench.run(waiting := bench.again(waiting))
     disk.code = errno.EIO
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     published = bench.send("publish", queue="q", message="second", priority=-1)
     assert (waiting.code, published.code) == ("ERR_STORAGE_FAILED", "OK")
     assert bench.event_types().count("published") == 2

@@ -142,20 +142,20 @@ def test_a_cancelled_wait_gets_no_answer(bench: Bench) -> None:
     bench.run(waiter)
     bench.live.broker.cancel(waiter.request)
     bench.publish()
-    bench.hands.pass_ms(5000)
+    bench.clocks.pass_ms(5000)
     bench.run()
     assert waiter.answers == [] and bench.live.broker.subscriptions.count == 0
 
 
 def test_a_wait_ends_with_nothing_at_its_time_counted_from_when_the_request_was_made(bench: Bench) -> None:
     waiter = bench.make("consume_next", queue="q", waitMs=1000)
-    bench.hands.pass_ms(400)  # it lay in the mailbox
+    bench.clocks.pass_ms(400)  # it lay in the mailbox
     bench.run(waiter)
     assert bench.live.broker.next_due() == bench.live.clock.now().engine + 600
-    bench.hands.pass_ms(599)
+    bench.clocks.pass_ms(599)
     bench.run()
     assert waiter.answers == []
-    bench.hands.pass_ms(1)
+    bench.clocks.pass_ms(1)
     bench.run()
     assert waiter.data == {"message": None}
 
@@ -181,7 +181,7 @@ def test_whatever_makes_a_message_ready_serves_waiting_consumers(bench: Bench, h
     bench.run(waiter)
     assert waiter.answers == []
     if how == "due":
-        bench.hands.pass_ms(500)
+        bench.clocks.pass_ms(500)
         bench.run()
     elif how == "resume":
         bench.do("resume", queue="q")
@@ -197,7 +197,7 @@ def test_leases_beyond_the_limit_of_one_group_all_end(bench: Bench, monkeypatch:
     for _ in range(7):
         bench.publish()
         bench.do("consume_next", queue="q", visibilityTimeoutSec=1)
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     groups = 0
     while (due := bench.live.broker.next_due()) is not None and due <= bench.live.clock.now().engine:
         bench.run()
@@ -212,7 +212,7 @@ def test_a_late_consumer_is_refused_even_before_the_end_of_its_lease_was_process
     monkeypatch.setattr(periodic, "ENDED_LEASES_LIMIT", 0)
     key = bench.publish()
     lease = bench.do("consume_next", queue="q", visibilityTimeoutSec=1)["lease"]["leaseId"]
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     for command in ("ack", "nack", "release", "extend_lease"):
         assert bench.send(command, messageKey=key, leaseId=lease).code == "ERR_LEASE_EXPIRED"
     assert bench.do("status", queue="q")["metrics"]["inflight"] == 1
@@ -248,7 +248,7 @@ def test_a_periodic_task_that_fails_is_logged_once_and_blocks_no_other(
     bench.do("publish", queue="q", message="x", ttlMs=1000)
     bench.do("set_schedule", name="s", queue="by the clock", cron="@every 1s")
     for _ in range(3):
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.do("status", queue="q")["metrics"] | {"ready": 1, "dlq": 1} == bench.do("status", queue="q")["metrics"]
     assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0

@@ -115,8 +115,8 @@ def test_a_root_that_is_a_file_is_reported_in_one_line(tmp_path, command):
     (tmp_path / "file").write_text("")
     done = postroomd(command[0], "--root", str(tmp_path / "file"), *command[1:])
     assert done.exit_code == 1
-    told = "cannot be used as root directory: it is a file; name a directory"
-    assert done.stderr == f"postroomd: {tmp_path}/file {told}\n"
+    reported = "cannot be used as root directory: it is a file; name a directory"
+    assert done.stderr == f"postroomd: {tmp_path}/file {reported}\n"
 
 
 @pytest.mark.parametrize("denied", ["root", "above"])
@@ -236,9 +236,9 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_2(tmp_path, command):
 def test_check_config_as_json_reports_an_error_as_json(tmp_path):
     (tmp_path / "config.json").write_text('{"ipc": {"root": 5}}')
     done = postroomd("check-config", "--root", str(tmp_path), "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["ok"]) == (2, False)
-    assert "ipc.root: expected path" in told["error"]
+    reported = json.loads(done.stdout)
+    assert (done.exit_code, reported["ok"]) == (2, False)
+    assert "ipc.root: expected path" in reported["error"]
 
 
 def test_every_setting_has_a_flag(tmp_path):

@@ -187,26 +187,26 @@ def test_a_second_daemon_on_one_root_is_refused(root, run):
     run()
     ask(root, "r1", "health", {})
     second = run()
-    _, told = second.communicate(timeout=DEADLINE_S)
+    _, reported = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 1
-    last = json.loads(told.splitlines()[-1])
+    last = json.loads(reported.splitlines()[-1])
     assert (last["level"], "another postroomd works on this root" in last["message"]) == ("critical", True)
 
 
 def test_at_a_terminal_one_line_says_why_the_daemon_does_not_start(root, run):
     run()
     ask(root, "r1", "health", {})
-    _, told = run("--log-format", "text").communicate(timeout=DEADLINE_S)
-    assert told.splitlines()[-1].startswith("postroomd: ")
+    _, reported = run("--log-format", "text").communicate(timeout=DEADLINE_S)
+    assert reported.splitlines()[-1].startswith("postroomd: ")
 
 
 def test_sigterm_ends_the_daemon_with_0_and_local_sees_its_messages(root, run):
     process = run("--log-level", "debug", "--log-format", "text")
     ask(root, "r1", "publish", {"queue": "q", "message": "kept"})
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=DEADLINE_S)
+    _, reported = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    assert all(line.split(" ")[1] in ("DEBUG", "INFO", "WARNING") for line in told.splitlines())
+    assert all(line.split(" ")[1] in ("DEBUG", "INFO", "WARNING") for line in reported.splitlines())
     assert local(root, "consume", "--queue", "q")["message"]["payload"] == "kept"
 
 
@@ -214,8 +214,8 @@ def test_the_log_begins_with_version_process_and_root_and_has_times(root, run):
     process = run("--log-format", "text")
     ask(root, "r1", "health", {})
     process.terminate()
-    _, told = process.communicate(timeout=DEADLINE_S)
-    lines = told.splitlines()
+    _, reported = process.communicate(timeout=DEADLINE_S)
+    lines = reported.splitlines()
     assert re.search(rf" INFO postroomd [0-9.]+, pid {process.pid}, root {root}$", lines[0])
     for line in lines:
         assert datetime.fromisoformat(line.split(" ")[0]).tzinfo is not None
@@ -233,10 +233,10 @@ def test_run_makes_the_root_that_is_missing_and_logs_the_configurations_warnings
     ask(root, "r1", "health", {})
     assert root.stat().st_mode & 0o777 == 0o700
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=DEADLINE_S)
+    _, reported = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     warning = "lease.sweepIntervalMs: 0 is out of range (1 to 3,600,000), using 1000"
-    records = [json.loads(line) for line in told.splitlines()]
+    records = [json.loads(line) for line in reported.splitlines()]
     assert [one["level"] for one in records if one["message"] == f"flag --lease-sweep-interval-ms: {warning}"] == [
         "warning"
     ]

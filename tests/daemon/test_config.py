@@ -142,10 +142,10 @@ def test_every_key_of_the_cpp_configuration_is_read(root):
     assert config.queues["telemetry"].policy == {"retry.limit": 9}
     assert config.queues["telemetry"].schema == COMPLETE["queues"][0]["messageSchema"]
     assert config.queues["alarms"].policy == {}
-    told = "\n".join(config.warnings)
+    reported = "\n".join(config.warnings)
     unused = [known.key for known in SETTINGS.values() if known.unused]
     for key in [*unused, "messageSchema.rules[8]"]:
-        assert key in told
+        assert key in reported
     assert len(config.warnings) == len(unused) + 1
 
 
@@ -154,8 +154,8 @@ def test_the_configuration_of_the_cpp_system_gives_warnings_only_for_settings_wi
     shipped["paths"] = {"dataRoot": "./data", "logRoot": "./logs"}
     shipped["ipc"] |= {"processingDir": "processing", "staleTimeoutMs": 30000}
     shipped["lease"]["sweepIntervalMs"] = 1000
-    told = loaded(root, shipped).warnings
-    assert [warning.partition("json: ")[2].partition(":")[0] for warning in told] == ["sqlite.schemaPath"]
+    reported = loaded(root, shipped).warnings
+    assert [warning.partition("json: ")[2].partition(":")[0] for warning in reported] == ["sqlite.schemaPath"]
 
 
 def test_the_attributes_are_the_keys_in_snake_case():
@@ -184,10 +184,10 @@ def test_every_setting_but_the_clients_can_be_set_from_the_environment(root):
 
 
 def test_the_clients_mailbox_setting_does_not_move_the_daemons_mailbox(root):
-    for mailbox, told in {"/elsewhere/ipc": 1, str(root / "ipc"): 0, "": 0}.items():
+    for mailbox, reported in {"/elsewhere/ipc": 1, str(root / "ipc"): 0, "": 0}.items():
         config = loaded(root, environ={"POSTROOM_IPC_ROOT": mailbox})
         assert config.settings.ipc_root == root / "ipc"
-        assert len([text for text in config.warnings if "names another mailbox than" in text]) == told
+        assert len([text for text in config.warnings if "names another mailbox than" in text]) == reported
 
 
 def test_an_empty_environment_variable_counts_as_unset(root):
@@ -239,9 +239,9 @@ def test_a_named_file_must_exist(root, tmp_path):
     ],
 )
 def test_a_file_that_is_not_a_strict_json_object_is_refused_by_name(root, text, reason):
-    told = refusal(root, text)
-    assert told.startswith(f"{root}/config.json: ")
-    assert reason in told
+    reported = refusal(root, text)
+    assert reported.startswith(f"{root}/config.json: ")
+    assert reason in reported
 
 
 @pytest.mark.parametrize(
@@ -257,17 +257,17 @@ def test_a_file_that_is_not_a_strict_json_object_is_refused_by_name(root, text, 
     ],
 )
 def test_an_unknown_key_is_refused_naming_its_neighbours(root, tree, key, beside):
-    told = refusal(root, tree)
-    assert f"{key}: unknown key; expected one of: " in told
-    assert beside in told.partition("expected one of")[2]
+    reported = refusal(root, tree)
+    assert f"{key}: unknown key; expected one of: " in reported
+    assert beside in reported.partition("expected one of")[2]
 
 
 @pytest.mark.parametrize("key", SETTINGS)
 def test_a_wrong_type_is_refused_naming_key_and_expected_type(root, key):
     wrongs: list[Any] = [{"a": 1}, [], None, "text" if SETTINGS[key].type in (int, float, bool) else 5]
     for wrong in wrongs:
-        told = refusal(root, nested(key, wrong))
-        assert f"{key}: expected {SETTINGS[key].expected}, got " in told
+        reported = refusal(root, nested(key, wrong))
+        assert f"{key}: expected {SETTINGS[key].expected}, got " in reported
 
 
 @pytest.mark.parametrize(
@@ -387,8 +387,8 @@ def test_a_backend_is_recognised_by_each_of_its_names(root, name):
 
 
 def test_two_folders_of_the_filesystem_store_cannot_be_one(root):
-    told = refusal(root, {"filesystem": {"inboxDir": "here", "dlqDir": "here"}})
-    assert "filesystem.dlqDir: here is already filesystem.inboxDir" in told
+    reported = refusal(root, {"filesystem": {"inboxDir": "here", "dlqDir": "here"}})
+    assert "filesystem.dlqDir: here is already filesystem.inboxDir" in reported
 
 
 def test_an_unknown_backend_is_refused(root):
@@ -450,7 +450,7 @@ def make_large_file(path):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "reported"),
     [
         (os.mkfifo, "config.json: is not a regular file"),
         (os.mkdir, "config.json: cannot be read: Is a directory"),
@@ -463,10 +463,10 @@ def make_large_file(path):
         (make_large_file, "config.json: is larger than 16,777,216 bytes"),
     ],
 )
-def test_an_unreadable_configuration_file_is_refused_and_not_ignored(root, make, told):
+def test_an_unreadable_configuration_file_is_refused_and_not_ignored(root, make, reported):
     root.mkdir()
     make(root / "config.json")
-    with pytest.raises(ConfigurationError, match=re.escape(told)):
+    with pytest.raises(ConfigurationError, match=re.escape(reported)):
         loaded(root)
 
 
@@ -487,9 +487,9 @@ def test_less_than_full_durability_is_warned_of(root, durability):
     ("name", "problem"), [("", "must not be empty"), ("a\nb", "control"), ("x" * 257, "256 bytes")]
 )
 def test_an_invalid_queue_name_is_refused(root, name, problem):
-    told = refusal(root, {"queues": [{"name": name}]})
-    assert "queues[0].name" in told
-    assert problem in told
+    reported = refusal(root, {"queues": [{"name": name}]})
+    assert "queues[0].name" in reported
+    assert problem in reported
 
 
 def test_a_queue_may_be_listed_only_once(root):
@@ -518,5 +518,5 @@ def test_a_queue_named_like_another_queues_dead_letter_address_is_reported(root)
     ],
 )
 def test_an_invalid_rule_of_a_message_schema_is_refused(root, rule, place):
-    told = refusal(root, {"queues": [{"name": "q", "messageSchema": {"rules": [rule]}}]})
-    assert f"queues[0].messageSchema.rules[0].{place}" in told
+    reported = refusal(root, {"queues": [{"name": "q", "messageSchema": {"rules": [rule]}}]})
+    assert f"queues[0].messageSchema.rules[0].{place}" in reported

@@ -85,7 +85,7 @@ def test_whatever_ends_a_delivery_frees_the_limit_and_serves_waiting_consumers(e
     waiting = wait(any_bench, "two")
     assert got(waiting) is None
     if end == "expiry":
-        any_bench.hands.pass_ms(5000)
+        any_bench.clocks.pass_ms(5000)
         any_bench.run()
     elif end == "requeue":
         settle(any_bench, first, "nack", requeue=True)
@@ -239,7 +239,7 @@ def test_one_message_of_an_ordering_key_is_in_flight_and_its_failure_blocks_only
     settle(any_bench, first, "nack", requeue=True, delayMs=60_000)
     others = [consume(any_bench) for _ in range(3)]
     assert [one["message"]["payload"] if one else None for one in others] == ["b1", "free", None]
-    any_bench.hands.pass_ms(60_000)
+    any_bench.clocks.pass_ms(60_000)
     again = consume(any_bench)
     assert again and again["message"]["payload"] == "a1"
     assert consume(any_bench) is None
@@ -260,7 +260,7 @@ def test_a_key_is_freed_by_the_last_failed_delivery(any_bench: Bench) -> None:
     publish(any_bench, "a1", "a2", orderingKey="a")
     consume(any_bench, visibilityTimeoutSec=1)
     waiting = wait(any_bench, "other")
-    any_bench.hands.pass_ms(1000)
+    any_bench.clocks.pass_ms(1000)
     any_bench.run()
     assert got(waiting) == "a2"
 
@@ -274,7 +274,7 @@ def test_a_message_past_its_time_is_not_delivered_even_before_it_expires(
     monkeypatch.setattr(ttl, "EXPIRIES_LIMIT", 2)
     publish(any_bench, *"abcde", ttlMs=1000)
     publish(any_bench, "fresh")
-    any_bench.hands.pass_ms(1000)
+    any_bench.clocks.pass_ms(1000)
     delivery = consume(any_bench)
     assert delivery and delivery["message"]["payload"] == "fresh"
     assert any_bench.do("status", queue="q")["metrics"]["dlq"] == 5
@@ -287,7 +287,7 @@ def test_if_very_many_messages_are_past_their_time_a_request_ends_without_a_mess
     monkeypatch.setattr(ttl, "EXPIRIES_LIMIT", 1)
     monkeypatch.setattr(transaction, "PASSED_OVER_LIMIT", 2)
     publish(any_bench, *"abcdefg", ttlMs=1000)
-    any_bench.hands.pass_ms(1000)
+    any_bench.clocks.pass_ms(1000)
     options = {"max": 5} if many else {}
     data = any_bench.do("consume_next", queue="q", waitMs=1000, **options)
     nothing: dict[str, Any] = {"messages": []} if many else {"message": None}
@@ -306,8 +306,8 @@ def test_a_message_that_kills_one_consumer_after_the_other_is_poison(any_bench: 
     key = any_bench.publish()
     for consumer in ("a", "b", "c"):
         assert any_bench.do("consume_next", queue="q", consumerId=consumer)["message"]["messageKey"] == key
-        any_bench.hands.pass_ms(1000)
+        any_bench.clocks.pass_ms(1000)
         any_bench.run()
-        any_bench.hands.pass_ms(1000)
+        any_bench.clocks.pass_ms(1000)
     letter = any_bench.do("list_dlq", queue="q")["messages"][0]
     assert (letter["reasonCode"], letter["attempt"], letter["quarantined"]) == ("POISON", 3, True)

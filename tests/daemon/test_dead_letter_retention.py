@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.bench import Bench
-from tests.daemon.dead_letters import DAY_MS, bench, bury, chores, dead, fail, policy
+from tests.daemon.dead_letters import DAY_MS, bench, bury, dead, fail, policy, run_periodic_tasks
 
 __all__ = ["bench"]
 
@@ -14,12 +14,12 @@ def test_dead_letters_are_retained_for_the_days_of_the_policy(bench: Bench) -> N
     policy(bench, dlq={"retentionDays": 2})
     old, apart = bury(bench), bury(bench)
     bench.do("quarantine_dlq", messageKey=apart)
-    bench.hands.pass_ms(DAY_MS)
+    bench.clocks.pass_ms(DAY_MS)
     new = bury(bench)
-    chores(bench)
+    run_periodic_tasks(bench)
     assert dead(bench) == [old, apart, new]
-    bench.hands.pass_ms(DAY_MS)
-    chores(bench)
+    bench.clocks.pass_ms(DAY_MS)
+    run_periodic_tasks(bench)
     assert dead(bench) == [apart, new]
     dropped = [event for event in bench.events() if event["type"] == "dropped"]
     assert [event["key"] for event in dropped] == [old]
@@ -32,8 +32,8 @@ def test_quarantined_dead_letters_do_not_retain_those_after_them(bench: Bench) -
     for key in apart:
         bench.do("quarantine_dlq", messageKey=key)
     bury(bench)
-    bench.hands.pass_ms(2 * DAY_MS)
-    chores(bench)
+    bench.clocks.pass_ms(2 * DAY_MS)
+    run_periodic_tasks(bench)
     assert bench.do("count_dlq", queue="q")["count"] == len(apart)
 
 
@@ -50,24 +50,24 @@ def test_dead_letters_after_very_many_quarantined_ones_are_reached(bench: Bench)
     policy(bench, dlq={"retentionDays": 2})
     apart = [key for _ in range(3) for key in bury_many(bench, 800)]
     bench.run(*(bench.make("quarantine_dlq", messageKey=key) for key in apart))
-    bench.hands.pass_ms(10)
+    bench.clocks.pass_ms(10)
     bury(bench)
-    bench.hands.pass_ms(2 * DAY_MS)
+    bench.clocks.pass_ms(2 * DAY_MS)
     for left in (2401, 2400):
-        chores(bench, 1)
+        run_periodic_tasks(bench, 1)
         assert bench.do("count_dlq", queue="q")["count"] == left
     bench.do("quarantine_dlq", messageKey=apart[0], quarantined=False)
-    chores(bench, 1)
+    run_periodic_tasks(bench, 1)
     assert bench.do("count_dlq", queue="q")["count"] == 2400, "all are read again every second"
-    bench.hands.pass_ms(60_000)
-    chores(bench, 1)
+    bench.clocks.pass_ms(60_000)
+    run_periodic_tasks(bench, 1)
     assert bench.do("count_dlq", queue="q")["count"] == 2399
 
 
 def test_a_stricter_policy_removes_the_oldest(bench: Bench) -> None:
     keys = bury_many(bench, 250)
     policy(bench, dlq={"maxMessages": 10})
-    chores(bench, 4)
+    run_periodic_tasks(bench, 4)
     assert dead(bench) == keys[-10:]
 
 
@@ -78,10 +78,10 @@ def test_the_newest_dead_letter_is_retained_however_many_are_quarantined(bench: 
         bench.do("quarantine_dlq", messageKey=key)
     for _ in range(2):
         newest = bury(bench)
-        chores(bench)
+        run_periodic_tasks(bench)
         assert dead(bench) == [*apart, newest]
-    bench.hands.pass_ms(2 * DAY_MS)
-    chores(bench)
+    bench.clocks.pass_ms(2 * DAY_MS)
+    run_periodic_tasks(bench)
     assert dead(bench) == apart
 
 
@@ -112,7 +112,7 @@ def test_the_number_is_exact_for_leases_that_end_together(bench: Bench) -> None:
     for _ in range(6):
         bench.publish()
     bench.do("consume_next", queue="q", max=6)
-    bench.hands.pass_ms(60_000)
+    bench.clocks.pass_ms(60_000)
     bench.run()
     assert len(dead(bench)) == 3
 
@@ -122,7 +122,7 @@ def test_a_message_that_fails_repeatedly_with_the_same_error_is_poison(bench: Be
     key = bench.publish()
     for reason, state in (("a", "delayed"), ("b", "delayed"), ("b", "delayed"), ("b", "dead")):
         assert fail(bench, key, reason=reason, requeue=True)["state"] == state
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert letter["reasonCode"] == "POISON" and letter["quarantined"]
 

@@ -32,18 +32,18 @@ def test_dead_letters_are_leased_by_their_address_and_stay_dead(bench: Bench) ->
     assert dead(bench) == [second]
     again = bench.do("consume_next", queue="q.dlq")
     assert again["message"]["attempt"] == 1
-    bench.hands.pass_ms(60_000)
+    bench.clocks.pass_ms(60_000)
     assert bench.do("consume_next", queue="q.dlq")["message"]["messageKey"] == second
 
 
 def test_a_consumed_dead_letter_names_its_cause_of_death(bench: Bench) -> None:
     bury(bench, reason="bad")
     letter = bench.do("consume_next", queue="q.dlq")
-    told = letter["message"]["failure"]
-    assert (told["reasonCode"], told["reasonMessage"], told["attempt"]) == ("REJECTED", "bad", 1)
+    reported = letter["message"]["failure"]
+    assert (reported["reasonCode"], reported["reasonMessage"], reported["attempt"]) == ("REJECTED", "bad", 1)
     settle(bench, letter, "release")
     bench.reopen()
-    assert bench.do("consume_next", queue="q.dlq")["message"]["failure"] == told
+    assert bench.do("consume_next", queue="q.dlq")["message"]["failure"] == reported
     bench.do("publish", queue="q", message="alive")
     assert "failure" not in bench.do("consume_next", queue="q")["message"]
 
@@ -149,10 +149,10 @@ def test_dead_letters_are_counted_by_reason(bench: Bench) -> None:
     policy(bench, retry={"limit": 1})
     bury(bench)
     fail(bench, bench.publish(), requeue=True)
-    bench.hands.pass_ms(500)
-    told = bench.do("count_dlq", queue="q")
-    assert told["byReason"] == {"REJECTED": 1, "RETRY_LIMIT": 1}
-    assert (told["count"], told["diedTotal"], told["oldestAgeMs"]) == (2, 2, 510)
+    bench.clocks.pass_ms(500)
+    reported = bench.do("count_dlq", queue="q")
+    assert reported["byReason"] == {"REJECTED": 1, "RETRY_LIMIT": 1}
+    assert (reported["count"], reported["diedTotal"], reported["oldestAgeMs"]) == (2, 2, 510)
     assert bench.do("count_dlq", queue="none")["count"] == 0
 
 
@@ -163,12 +163,12 @@ def test_the_status_of_an_address_is_that_of_its_dead_letters(bench: Bench) -> N
     for name, queues in (("morgue", ["a", "b"]), ("c.dlq", ["c"])):
         if name == "c.dlq":
             bury(bench, "c")
-        told = bench.do("status", queue=name)
+        reported = bench.do("status", queue=name)
         counted = bench.do("count_dlq", queue=name)
-        assert told["exists"] is False
-        assert told["metrics"]["dlq"] == len(queues) == sum(told["metrics"].values())
-        assert told["reasons"] == {"REJECTED": len(queues)}
-        assert {"queue": name, **told["deadLetters"], "asOfEvent": told["asOfEvent"]} == counted
+        assert reported["exists"] is False
+        assert reported["metrics"]["dlq"] == len(queues) == sum(reported["metrics"].values())
+        assert reported["reasons"] == {"REJECTED": len(queues)}
+        assert {"queue": name, **reported["deadLetters"], "asOfEvent": reported["asOfEvent"]} == counted
         assert counted["queues"] == queues
     for name in ("a", "a.dlq", "none"):  # a queue, a name that its policy replaces, nothing
         assert "deadLetters" not in bench.do("status", queue=name)
@@ -177,18 +177,18 @@ def test_the_status_of_an_address_is_that_of_its_dead_letters(bench: Bench) -> N
 def test_the_count_shows_whether_it_grows_even_after_a_restart(bench: Bench) -> None:
     for hours in (30, 23, 3, 0):
         bury(bench)
-        bench.hands.pass_ms(hours * 3_600_000)
+        bench.clocks.pass_ms(hours * 3_600_000)
     bench.do("drop_dlq", queue="q")
-    last_wall = bench.hands.wall_ms
+    last_wall = bench.clocks.wall_ms
     bury(bench)
-    bench.hands.pass_ms(590)
+    bench.clocks.pass_ms(590)
     for _ in range(2):
-        told = bench.do("count_dlq", queue="q.dlq")
-        assert (told["diedLastHour"], told["diedLastDay"], told["diedTotal"]) == (2, 3, 5)
-        assert (told["newestAgeMs"], told["newestAt"]) == (600, last_wall)
+        reported = bench.do("count_dlq", queue="q.dlq")
+        assert (reported["diedLastHour"], reported["diedLastDay"], reported["diedTotal"]) == (2, 3, 5)
+        assert (reported["newestAgeMs"], reported["newestAt"]) == (600, last_wall)
         bench.reopen()
-    told = bench.do("count_dlq", queue="none")
-    assert (told["diedLastHour"], told["newestAgeMs"], told["newestAt"]) == (0, None, None)
+    reported = bench.do("count_dlq", queue="none")
+    assert (reported["diedLastHour"], reported["newestAgeMs"], reported["newestAt"]) == (0, None, None)
 
 
 @given(st.lists(st.integers(0, 40 * 60), min_size=1, max_size=60), st.integers(0, 30 * 60))
@@ -232,7 +232,7 @@ def test_dead_letters_cannot_be_routed_in_a_circle(bench: Bench) -> None:
 def test_an_ack_by_a_consumer_stopped_past_its_lease_changes_nothing(bench: Bench) -> None:
     bury(bench)
     stale = bench.do("consume_next", queue="q.dlq")
-    bench.hands.pass_ms(60_000)
+    bench.clocks.pass_ms(60_000)
     bench.run()
     fresh = bench.do("consume_next", queue="q.dlq")
     lease = stale["lease"]

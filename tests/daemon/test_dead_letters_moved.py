@@ -16,9 +16,9 @@ def test_a_reprocessed_dead_letter_has_all_its_attempts_and_its_history(bench: B
     policy(bench, retry={"limit": 2, "backoff": "fixed", "initialDelaySec": 1})
     key = bench.publish(ttlMs=60_000)
     fail(bench, key, requeue=True)
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     fail(bench, key, requeue=True)
-    bench.hands.pass_ms(100_000)
+    bench.clocks.pass_ms(100_000)
     bench.do("reprocess_dlq", messageKey=key)
     assert fail(bench, key, requeue=True)["state"] == "delayed"
     entry = bench.store.get(key)
@@ -30,11 +30,11 @@ def test_a_reprocessed_dead_letter_has_the_time_to_live_of_new_messages(bench: B
     policy(bench, ttlSec=60)
     key = bury(bench)
     for _ in range(2):
-        bench.hands.pass_ms(100_000)
+        bench.clocks.pass_ms(100_000)
         bench.do("reprocess_dlq", messageKey=key)
         entry = bench.store.get(key)
         assert entry and entry.expires == bench.live.clock.now().engine + 60_000
-        bench.hands.pass_ms(60_000)
+        bench.clocks.pass_ms(60_000)
         assert bench.do("count_dlq", queue="q")["byReason"] == {"MESSAGE_EXPIRED": 1}
 
 
@@ -59,7 +59,7 @@ def test_paging_ends_even_if_reprocessed_dead_letters_die_again(bench: Bench) ->
     keys = [bury(bench) for _ in range(4)]
     page, count = bench.do("reprocess_dlq", queue="q", limit=1), 1
     while page["next"]:
-        bench.hands.pass_ms(10)
+        bench.clocks.pass_ms(10)
         fail(bench, keys[count - 1], reason="still bad", requeue=False)
         page = bench.do("reprocess_dlq", queue="q", limit=1, after=page["next"])
         count += page["reprocessed"]
@@ -69,11 +69,11 @@ def test_paging_ends_even_if_reprocessed_dead_letters_die_again(bench: Bench) ->
 
 def test_ages_are_measured_at_the_first_page(bench: Bench) -> None:
     old = [bury(bench) for _ in range(3)]
-    bench.hands.pass_ms(60_000)
+    bench.clocks.pass_ms(60_000)
     young = bury(bench)
     wanted = {"olderThanMs": 60_000}
     page = bench.do("drop_dlq", queue="q", filter=wanted, limit=1)
-    bench.hands.pass_ms(60_000)
+    bench.clocks.pass_ms(60_000)
     assert bench.do("drop_dlq", queue="q", filter=wanted, after=page["next"])["dropped"] == len(old) - 1
     assert dead(bench) == [young]
 
@@ -136,7 +136,7 @@ def test_a_quarantined_dead_letter_is_reprocessed_by_its_own_key_only(bench: Ben
     assert bench.do("drop_dlq", queue="q")["dropped"] == 0
     bench.do("quarantine_dlq", messageKey=key, quarantined=False)
     assert bench.do("consume_next", queue="q.dlq")["message"]["messageKey"] == key
-    bench.hands.pass_ms(60_000)
+    bench.clocks.pass_ms(60_000)
     bench.run()
     bench.do("quarantine_dlq", messageKey=key)
     bench.do("reprocess_dlq", messageKey=key)

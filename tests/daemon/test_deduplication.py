@@ -48,9 +48,9 @@ def test_within_the_window_a_key_is_accepted_once_even_if_its_message_is_gone(an
     key, _ = put(any_bench)
     assert put(any_bench) == (key, True)
     finish(any_bench)
-    any_bench.hands.pass_ms(9_999)
+    any_bench.clocks.pass_ms(9_999)
     assert put(any_bench) == (key, True)
-    any_bench.hands.pass_ms(1)
+    any_bench.clocks.pass_ms(1)
     other, duplicate = put(any_bench)
     assert other != key and not duplicate
 
@@ -71,7 +71,7 @@ def test_a_duplicate_changes_nothing_and_its_repeat_gets_the_same_answer(any_ben
     before = seen_in(any_bench) | {"applied": 0}
     sent = any_bench.send("publish", queue="q", deduplicationKey="k")
     assert seen_in(any_bench) | {"applied": 0} == before
-    any_bench.hands.pass_ms(20_000)  # by now it would be taken
+    any_bench.clocks.pass_ms(20_000)  # by now it would be taken
     for without_store in (None, False, True):
         if without_store is not None:
             any_bench.reopen(without_store)
@@ -138,7 +138,7 @@ def test_a_request_that_had_nothing_to_do_does_nothing_after_a_restart_either(
 def test_a_key_is_in_use_while_its_message_exists_dead_or_alive(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT)
     key, _ = put(any_bench)
-    any_bench.hands.pass_ms(10**9)
+    any_bench.clocks.pass_ms(10**9)
     assert put(any_bench) == (key, True)
     lease = any_bench.do("consume_next", queue="q")["lease"]
     assert put(any_bench) == (key, True)
@@ -228,13 +228,13 @@ def test_expired_claims_are_removed(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     for number in range(7):
         put(any_bench, key=str(number))
-        any_bench.hands.pass_ms(1000)
+        any_bench.clocks.pass_ms(1000)
     assert claims(any_bench) == 14
-    any_bench.hands.pass_ms(5500)  # three are over
+    any_bench.clocks.pass_ms(5500)  # three are over
     any_bench.run()
     assert claims(any_bench) == 8
     assert any_bench.event_types().count("claims_ended") >= 1
-    any_bench.hands.pass_ms(20_000)
+    any_bench.clocks.pass_ms(20_000)
     any_bench.run()
     assert claims(any_bench) == 0
     any_bench.reopen(without_store=True)
@@ -246,7 +246,7 @@ def test_claims_end_as_fast_as_they_come(bench: Bench, monkeypatch: pytest.Monke
     monkeypatch.setattr(chore, "_CLAIMS_A_GROUP", 5)
     bench.do("set_policy", queue="q", policy=WINDOW)
     bench.do("publish_batch", queue="q", messages=[{"deduplicationKey": str(number)} for number in range(42)])
-    bench.hands.pass_ms(10_000)
+    bench.clocks.pass_ms(10_000)
     left = []
     for _ in range(7):  # groups, of which the first has a turn of chores
         bench.run()
@@ -257,10 +257,10 @@ def test_claims_end_as_fast_as_they_come(bench: Bench, monkeypatch: pytest.Monke
 def test_a_renewed_claim_ends_at_its_new_time(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     put(any_bench)
-    any_bench.hands.pass_ms(10_000)
+    any_bench.clocks.pass_ms(10_000)
     key, duplicate = put(any_bench)  # the chore comes before it, or after: both come to the same
     assert not duplicate
-    any_bench.hands.pass_ms(9_000)
+    any_bench.clocks.pass_ms(9_000)
     any_bench.run()
     assert put(any_bench) == (key, True)
     assert claims(any_bench) == 2
@@ -274,7 +274,7 @@ def test_a_message_moved_to_another_queue_claims_nothing_any_more(any_bench: Ben
     assert not put(any_bench)[1]
 
 
-def sound(bench: Bench) -> bool:
+def has_consistent_claims(bench: Bench) -> bool:
     """Every claim that counts while a message is there is that of one that is there; every other one has an end."""
     claims = {name: bench.store.get_kv(name) for name in bench.store.pages.kv_names(CLAIM, "", 1000)}
     present = {name: value["key"] for name, value in claims.items() if not value["untilEngineMs"]}
@@ -297,11 +297,11 @@ def test_a_dead_letter_evicted_by_its_own_request_frees_its_key(any_bench: Bench
     results = any_bench.do("publish_batch", queue="q", messages=messages)["results"]
     assert [one.get("duplicate", False) for one in results] == [False, False, False, False, True]
     assert results[4]["messageKey"] == results[3]["messageKey"]
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)
     assert not put(any_bench, key="c")[1]
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)
     any_bench.reopen(without_store=True)
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)
 
 
 def test_a_message_that_no_queue_stores_claims_nothing(any_bench: Bench) -> None:
@@ -320,7 +320,7 @@ def test_a_purged_message_frees_its_key_unless_its_window_is_open(any_bench: Ben
     put(any_bench)
     for state in ("ready", "dead"):
         any_bench.do("purge", queue="q", state=state)
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)
     assert [put(any_bench, key=key)[1] for key in ("k", "dead")] == [policy is WINDOW] * 2
 
 
@@ -328,21 +328,21 @@ def test_a_dead_letter_that_ages_out_frees_its_key(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT | {"dlq": {"retentionDays": 1}})
     put(any_bench)
     key = kill(any_bench)
-    any_bench.hands.pass_ms(23 * 3_600_000)
+    any_bench.clocks.pass_ms(23 * 3_600_000)
     any_bench.run()
     assert put(any_bench) == (key, True)
-    any_bench.hands.pass_ms(2 * 3_600_000)
+    any_bench.clocks.pass_ms(2 * 3_600_000)
     any_bench.run()
-    assert sound(any_bench) and claims(any_bench) == 0
+    assert has_consistent_claims(any_bench) and claims(any_bench) == 0
     assert not put(any_bench)[1]
 
 
 def test_an_expired_message_frees_its_key(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=PRESENT | {"ttlAction": "drop"})
     put(any_bench, ttlMs=100)
-    any_bench.hands.pass_ms(101)
+    any_bench.clocks.pass_ms(101)
     any_bench.run()
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)
     assert not put(any_bench)[1]
 
 
@@ -354,9 +354,9 @@ def test_a_window_outlives_its_queue(any_bench: Bench) -> None:
     any_bench.reopen()
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     assert put(any_bench) == (key, True)
-    any_bench.hands.pass_ms(10_000)
+    any_bench.clocks.pass_ms(10_000)
     any_bench.run()
-    assert not put(any_bench)[1] and sound(any_bench)
+    assert not put(any_bench)[1] and has_consistent_claims(any_bench)
 
 
 def test_neither_reprocessing_nor_moving_checks_the_key(any_bench: Bench) -> None:
@@ -370,15 +370,15 @@ def test_neither_reprocessing_nor_moving_checks_the_key(any_bench: Bench) -> Non
     any_bench.do("move", messageKey=here, to="r")
     assert put(any_bench, queue="r") == (there, True)
     again, duplicate = put(any_bench)
-    assert not duplicate and sound(any_bench)
+    assert not duplicate and has_consistent_claims(any_bench)
     kill(any_bench)
     any_bench.do("reprocess_dlq", messageKey=again, to="r")
-    assert sound(any_bench) and not put(any_bench)[1]
+    assert has_consistent_claims(any_bench) and not put(any_bench)[1]
     for _ in range(3):
         finish(any_bench, "r")
-    assert sound(any_bench) and not put(any_bench, queue="r")[1]
+    assert has_consistent_claims(any_bench) and not put(any_bench, queue="r")[1]
     any_bench.reopen(without_store=True)
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)
 
 
 def test_a_message_settled_in_the_same_request_frees_its_key(any_bench: Bench) -> None:
@@ -388,7 +388,7 @@ def test_a_message_settled_in_the_same_request_frees_its_key(any_bench: Bench) -
     messages = [{"queue": "q", "deduplicationKey": "k"}] * 2
     results = any_bench.do("ack_and_publish", messageKey=key, leaseId=lease, messages=messages)["results"]
     assert [one.get("duplicate", False) for one in results] == [False, True]
-    assert results[0]["messageKey"] not in (key, "") and sound(any_bench)
+    assert results[0]["messageKey"] not in (key, "") and has_consistent_claims(any_bench)
 
 
 @pytest.mark.parametrize(("before", "after"), [(WINDOW, PRESENT), (PRESENT, WINDOW)])
@@ -398,9 +398,9 @@ def test_a_key_counts_by_the_policy_under_which_it_was_used(
     any_bench.do("set_policy", queue="q", policy=before)
     key, _ = put(any_bench)
     any_bench.do("set_policy", queue="q", policy=after)
-    any_bench.hands.pass_ms(9_000)
+    any_bench.clocks.pass_ms(9_000)
     assert put(any_bench) == (key, True)
-    any_bench.hands.pass_ms(2_000)
+    any_bench.clocks.pass_ms(2_000)
     any_bench.run()
     assert put(any_bench)[1] == (before is PRESENT)
-    assert sound(any_bench)
+    assert has_consistent_claims(any_bench)

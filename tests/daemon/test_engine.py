@@ -117,9 +117,9 @@ def test_a_message_dies_with_a_reason_and_is_reprocessed_with_its_history(bench:
     lease = bench.do("consume_next", queue="q", consumerId="w")["lease"]["leaseId"]
     retried = bench.do("nack", messageKey=key, leaseId=lease, requeue=True, reason="first")
     assert retried["availableAtEngineMs"] - retried["engineNowMs"] == 3000
-    bench.hands.pass_ms(3000)
+    bench.clocks.pass_ms(3000)
     bench.do("consume_next", queue="q", consumerId="w", visibilityTimeoutSec=1)
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     letter = bench.do("list_dlq", queue="q")["messages"][0]
     assert letter["reasonCode"] == "RETRY_LIMIT" and letter["attempt"] == 2 and letter["consumerId"] == "w"
     assert letter["reason"] == "retry limit exceeded (attempt 2): the lease of w ended"
@@ -154,7 +154,7 @@ def test_pages_of_queues_and_dead_letters_have_everything_once(bench: Bench) -> 
         key = bench.publish(f"q{number}")
         keys.append(bench.publish("dead"))
         bench.do("nack", messageKey=keys[-1], leaseId=bench.do("consume_next", queue="dead")["lease"]["leaseId"])
-        bench.hands.pass_ms(number % 2)
+        bench.clocks.pass_ms(number % 2)
         assert key
     for command, field, name in (("list_queues", "queues", "queue"), ("list_dlq", "messages", "messageKey")):
         found: list[str] = []

@@ -195,7 +195,7 @@ def test_after_a_power_cut_each_file_may_have_the_state_of_another_moment(seed: 
     kept = bench.do("consume_next", queue="q", visibilityTimeoutSec=1)["lease"]
     bench.publish("q", "older", priority=9)
     bench.do("nack", messageKey=kept["messageKey"], leaseId=kept["leaseId"], requeue=True)
-    bench.hands.pass_ms(1500)
+    bench.clocks.pass_ms(1500)
     bench.run()
     moments: list[dict[str, tuple[str, bytes]]] = []
 

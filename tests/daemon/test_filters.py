@@ -40,7 +40,7 @@ def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "reported"),
     [
         ({"colour": "red"}, "filter.colour is unknown; known are reasonCode, "),
         ({"text": 5}, "filter.text must be of type string"),
@@ -57,18 +57,18 @@ def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:
         ({"jsonPath": "$" + ".a" * 200}, "at most 300"),
     ],
 )
-def test_an_invalid_filter_is_refused_with_the_reason(wanted: dict[str, Any], told: str) -> None:
+def test_an_invalid_filter_is_refused_with_the_reason(wanted: dict[str, Any], reported: str) -> None:
     with pytest.raises(CommandError) as refused:
         Filter(wanted)
-    assert told in refused.value.message
+    assert reported in refused.value.message
 
 
 def test_each_key_means_what_it_says(bench: Bench) -> None:
     wanted: dict[str, Any]
     first = bench.publish(message={"a": {"n": 1}, "list": [{"ok": True}]}, attributes={"kind": "x"}, priority=3)
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     second = bench.publish(message="plain text", orderingKey="o", correlationId="c", targetConsumerId="t")
-    wall = bench.hands.wall_ms
+    wall = bench.clocks.wall_ms
     for wanted in (
         {"attribute": {"kind": "x"}},
         {"priority": 3},

@@ -55,7 +55,7 @@ def live_through(bench: Bench, seed: int) -> list[str]:
                 keys.append(data["messageKey"])
             if data.get("lease"):
                 leases.append(data["lease"])
-        bench.hands.pass_ms(chance.choice([0, 1, 300, 2000]))
+        bench.clocks.pass_ms(chance.choice([0, 1, 300, 2000]))
     return keys
 
 
@@ -186,7 +186,7 @@ def test_a_history_of_failures_is_bounded(bench: Bench) -> None:
     for _ in range(40):
         lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
         bench.do("nack", messageKey=key, leaseId=lease, requeue=True)
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
     entry = bench.store.get(key)
     assert entry is not None and entry.attempt == 40
     history = bench.store.get_kv(history_fact(entry.key))

@@ -55,7 +55,7 @@ def delivered(bench: Bench, queue: str = "q") -> list[str]:
     return found
 
 
-def opens_as_told(bench: Bench, make_bench: MakeBench) -> None:
+def reopens_with_expected_state(bench: Bench, make_bench: MakeBench) -> None:
     """It opens, holds what the journal tells, and does so again after a crash."""
     for _ in range(2):
         bench.open()
@@ -77,7 +77,7 @@ def test_a_foreign_file_in_each_directory_is_left_alone_and_named(
     for path in strange:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     assert [path.read_text() for path in strange] == ["mine"] * len(strange)
     for name in ("notes", "q/notes", "q/inbox/mine.tmp", "q/backup"):
         assert name in caplog.text
@@ -99,7 +99,7 @@ def test_a_name_that_only_resembles_a_messages_is_a_foreign_file(
 ) -> None:
     path = root_of(stopped) / "q" / "inbox" / name
     path.write_text("{}")
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     assert path.read_text() == "{}"
 
 
@@ -139,7 +139,7 @@ def test_a_file_in_the_place_of_meta_is_moved_aside(stopped: Bench, make_bench: 
     meta = root_of(stopped) / "meta"
     shutil.rmtree(meta)
     meta.write_text("no directory")
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     stopped.store.disk.checkpoint()
     assert meta.is_dir()
 
@@ -158,7 +158,7 @@ def test_invalid_checkpoints_are_set_aside(damage: str, stopped: Bench, make_ben
             path.mkdir()
         else:
             path.write_bytes({"NULs": bytes(size), "empty": b"", "another": b'{"id":1}', "both": b"x"}[damage])
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     assert any(newest.name in name for name in os.listdir(stopped.path / "quarantine"))
 
 
@@ -250,7 +250,7 @@ def test_a_file_that_must_not_be_read_is_a_lost_body_and_a_directory_that_must_n
     searchable = True
     for _ in range(READS - 1):
         assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
-    bench.hands.pass_ms(READS_MS)
+    bench.clocks.pass_ms(READS_MS)
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == keys[1]
     assert bench.do("list_dlq", queue="q")["messages"][0]["messageKey"] == keys[0]
 
@@ -277,7 +277,7 @@ def test_a_renamed_directory_of_a_queue_gets_its_name_back(clean: bool, stopped:
         stopped.open()
         stopped.close()
     (root_of(stopped) / "q").rename(root_of(stopped) / "renamed")
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     assert not (root_of(stopped) / "renamed").exists()
 
 
@@ -285,7 +285,7 @@ def test_a_copy_of_a_queues_directory_is_not_a_queue(stopped: Bench, make_bench:
     root = root_of(stopped)
     shutil.copytree(root / "q", root / "q.bak")
     before = files_of(root / "q.bak")
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     assert files_of(root / "q.bak") == before
     assert [queue["queue"] for queue in stopped.do("list_queues")["queues"]] == ["other", "q"]
 
@@ -297,7 +297,7 @@ def test_files_in_another_queues_directory_are_put_back(
     for path in (root / "q" / "inbox").iterdir():
         shutil.move(path, root / "other" / "inbox")
     with caplog.at_level(logging.ERROR):
-        opens_as_told(stopped, make_bench)
+        reopens_with_expected_state(stopped, make_bench)
     assert "a message of queue 'q', and is put back" in caplog.text
     assert (delivered(stopped), delivered(stopped, "other")) == (["ready"], ["elsewhere"])
 
@@ -306,7 +306,7 @@ def test_a_copy_in_another_queues_directory_is_set_aside(stopped: Bench, make_be
     root = root_of(stopped)
     (path,) = (root / "q" / "inbox").iterdir()
     shutil.copy(path, root / "other" / "inbox")
-    opens_as_told(stopped, make_bench)
+    reopens_with_expected_state(stopped, make_bench)
     assert any(path.name in name for name in stopped.quarantined())
     assert (delivered(stopped), delivered(stopped, "other")) == (["ready"], ["elsewhere"])
 

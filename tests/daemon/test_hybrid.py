@@ -47,7 +47,7 @@ def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written
     bench.publish()
     done: list[str] = []
 
-    def told(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def reported(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def telling(fd: int, *rest: Any) -> Any:
             place = Path(os.readlink(f"/proc/self/fd/{fd}"))
             done.append(f"{name} {'journal' if place.suffix == '.jsonl' else 'file' if place.is_file() else 'dir'}")
@@ -56,7 +56,7 @@ def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written
         return telling
 
     for name in ("write", "start_writing", "fsync", "fdatasync"):
-        setattr(bench.files, name, told(name, getattr(bench.files, name)))
+        setattr(bench.files, name, reported(name, getattr(bench.files, name)))
     bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(3)))
     assert done[:3] == ["write file"] * 3 and done[-2:] == ["write journal", "fdatasync journal"]
     begun = ["start_writing dir", *["start_writing file"] * 3]
@@ -231,7 +231,7 @@ def test_a_waiting_consumer_is_served_past_a_message_whose_body_is_lost(backend:
         path.write_bytes(b"{}")
     waiting = bench.make("consume_next", queue="q", waitMs=60_000)
     bench.run(waiting)
-    bench.hands.pass_ms(1500)
+    bench.clocks.pass_ms(1500)
     bench.run()
     assert waiting.answers == []
     sound = bench.publish("q", "other")

@@ -22,7 +22,7 @@ ENDS = ("expiresEngineMs", "fallbackEngineMs")
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 
 
-def told(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+def reported(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     """Queues and messages by name, with times on the wall and without what belongs to one root alone: numbers of
     events, leases, totals."""
     shift = state.head.wall_ms - state.head.engine_ms
@@ -58,18 +58,18 @@ def transfer(state: State) -> dict[str, Any]:
     }
 
 
-def told_facts(state: State) -> dict[str, Any]:
+def reported_facts(state: State) -> dict[str, Any]:
     """What there is beside queues and messages, with times on the wall; only claims that still count."""
-    shift, told = state.head.wall_ms - state.head.engine_ms, {}
+    shift, reported = state.head.wall_ms - state.head.engine_ms, {}
     for fact in state.facts:
         name, value = fact["name"], fact["value"]
         if name.startswith("claim:") and value["untilEngineMs"]:
             value = value | {"untilEngineMs": value["untilEngineMs"] + shift}
             if value["untilEngineMs"] > state.head.wall_ms + 10:
-                told[name] = value
+                reported[name] = value
         elif not name.startswith("claim-end:"):
-            told[name] = value
-    return told
+            reported[name] = value
+    return reported
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -83,17 +83,17 @@ def test_queues_and_messages_arrive_in_another_root_unchanged(
         more_work(source, random)
     source.publish("a", targetConsumerId="c1", attributes={"a": [1, 2.5]}, type="t", version=3)
     target = make_bench(backend).open()
-    target.hands.pass_ms(9)
-    target.hands.wall_ms = source.hands.wall_ms + 7
+    target.clocks.pass_ms(9)
+    target.clocks.wall_ms = source.clocks.wall_ms + 7
     target.publish("z")
     done = target.do("import_state", **transfer(steady(quietly(source))))
-    expected_queues, expected = told(steady(quietly(source)))
-    target.hands.pass_ms(0)
-    queues, messages = told(steady(quietly(target)))
+    expected_queues, expected = reported(steady(quietly(source)))
+    target.clocks.pass_ms(0)
+    queues, messages = reported(steady(quietly(target)))
     assert {name: queues[name] for name in expected_queues} == expected_queues
     assert {key: one for key, one in messages.items() if one["queue"] != "z"} == expected
-    facts = told_facts(steady(quietly(source)))
-    assert told_facts(steady(quietly(target))) == facts
+    facts = reported_facts(steady(quietly(source)))
+    assert reported_facts(steady(quietly(target))) == facts
     brought = [name for name, value in facts.items() if name.startswith("schedule:") or value.get("untilEngineMs")]
     assert done == {"queues": len(expected_queues), "messages": len(expected), "skipped": 0, "facts": len(brought)}
     for queue in expected_queues:  # and in the same order
@@ -104,7 +104,7 @@ def test_queues_and_messages_arrive_in_another_root_unchanged(
             one.key for one in sorted(target.store.pages.entries("", 1000), key=lambda e: e.seq) if one.queue == queue
         ] == order
     target.reopen(without_store=backend in ("sqlite", "filesystem"))
-    assert told(steady(quietly(target)))[1] == messages
+    assert reported(steady(quietly(target)))[1] == messages
 
 
 def test_existing_data_is_left_as_it_is(make_bench: Callable[..., Bench]) -> None:
@@ -123,13 +123,13 @@ def test_existing_data_is_left_as_it_is(make_bench: Callable[..., Bench]) -> Non
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_fact_of_a_message_is_imported(make_bench: Callable[..., Bench], backend: str) -> None:
     source, target = make_bench("memory").open(), make_bench(backend).open()
-    source.hands.pass_ms(5_000)
+    source.clocks.pass_ms(5_000)
     source.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
     held = source.publish(delayMs=90_000, deduplicationKey="one")
     source.do("hold", messageKey=held)
     mixed = source.publish(
         "m", targetConsumerId="c1", targetFallbackMs=70_000, ttlMs=80_000, orderingKey="k",
-        deliverAt=source.hands.wall_ms + 9_000,
+        deliverAt=source.clocks.wall_ms + 9_000,
     )  # fmt: skip
     dead = source.publish("d")
     lease = source.do("consume_next", queue="d")["lease"]["leaseId"]
@@ -139,10 +139,10 @@ def test_every_fact_of_a_message_is_imported(make_bench: Callable[..., Bench], b
     source.do("nack", messageKey=apart, leaseId=lease, requeue=False, reason="no")
     source.do("quarantine_dlq", messageKey=apart)
     assert source.do("consume_next", queue="d.dlq")["message"]["messageKey"] == dead
-    expected = told(steady(quietly(source)))[1]
-    target.hands.wall_ms = source.hands.wall_ms
+    expected = reported(steady(quietly(source)))[1]
+    target.clocks.wall_ms = source.clocks.wall_ms
     assert target.do("import_state", **transfer(steady(quietly(source))))["messages"] == 4
-    assert told(steady(quietly(target)))[1] == expected
+    assert reported(steady(quietly(target)))[1] == expected
     assert {key: one["state"] for key, one in expected.items()} == {
         held: "held",
         mixed: "delayed",
@@ -153,7 +153,7 @@ def test_every_fact_of_a_message_is_imported(make_bench: Callable[..., Bench], b
     assert target.store.get(dead).lease_id == ""  # type: ignore[union-attr]
     assert target.do("publish", queue="q", message="again", deduplicationKey="one")["duplicate"] is True
     assert target.do("unhold", messageKey=held)["state"] == "delayed"
-    target.hands.pass_ms(75_000)
+    target.clocks.pass_ms(75_000)
     assert target.do("consume_next", queue="m")["message"]["messageKey"] == mixed  # whoever asks, behind its fallback
 
 
@@ -162,14 +162,14 @@ def test_used_keys_schedules_and_the_drain_are_imported(make_bench: Callable[...
     source, target = make_bench("memory").open(), make_bench(backend).open()
     source.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "windowSec": 100}})
     old = source.publish("q", deduplicationKey="old")
-    source.hands.pass_ms(60_000)
+    source.clocks.pass_ms(60_000)
     key = source.publish("q", deduplicationKey="new")
     for _ in range(2):
         lease = source.do("consume_next", queue="q")["lease"]
         source.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
     source.do("set_schedule", name="s", queue="q", cron="0 5 * * *", message={"n": 1}, ttlMs=5000)
     source.do("drain", draining=True)
-    target.hands.wall_ms = source.hands.wall_ms
+    target.clocks.wall_ms = source.clocks.wall_ms
     request = transfer(steady(quietly(source)))
     assert target.do("import_state", **request) == {"queues": 1, "messages": 0, "skipped": 0, "facts": 4}
     assert target.do("import_state", **request) == {"queues": 0, "messages": 0, "skipped": 5, "facts": 0}
@@ -181,7 +181,7 @@ def test_used_keys_schedules_and_the_drain_are_imported(make_bench: Callable[...
         assert target.do("publish", queue="q", deduplicationKey=name) == {
             "messageKey": first, "messageId": first.rpartition(":")[2], "duplicate": True,
         }  # fmt: skip
-    target.hands.pass_ms(40_000)
+    target.clocks.pass_ms(40_000)
     assert "duplicate" not in target.do("publish", queue="q", deduplicationKey="old")
     assert target.do("publish", queue="q", deduplicationKey="new")["duplicate"] is True
 
@@ -235,7 +235,7 @@ CLAIMED = {"key": "msg:q:1", "untilEngineMs": 2**40}
 )
 def test_an_invalid_fact_is_refused_and_nothing_is_imported(bench: Bench, fact: Any, text: str) -> None:
     good = [{"name": "draining", "value": True}, {"name": CLAIM, "value": CLAIMED}]
-    sent = bench.send("import_state", engineMs=0, wallMs=bench.hands.wall_ms, facts=[*good, fact], messages=[GOOD])
+    sent = bench.send("import_state", engineMs=0, wallMs=bench.clocks.wall_ms, facts=[*good, fact], messages=[GOOD])
     assert sent.code == "ERR_INVALID_REQUEST"
     assert text in str(sent.answer.error)
     assert bench.store.pages.entries("", 10) == [] and steady(quietly(bench)).facts == []

@@ -29,12 +29,12 @@ MINUTE = 60_000
 def database(bench: Bench, make: str = "as shipped") -> CppDatabase:
     """A database of the C++ system where the bench's store will be."""
     bench.path.mkdir(parents=True, exist_ok=True)
-    return CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms, make)
+    return CppDatabase(bench.config.settings.sqlite_db_path, bench.clocks.wall_ms, make)
 
 
 def import_into(bench: Bench, accept_loss: bool = False) -> CppImport:
     """Import the database as ``postroomd import cpp`` does."""
-    sources = Sources(bench.files, bench.hands.clock, CountedIds(bench.ids))
+    sources = Sources(bench.files, bench.clocks.clock, CountedIds(bench.ids))
     return import_cpp(bench.config, sources, accept_loss)
 
 
@@ -90,7 +90,7 @@ def test_every_message_is_imported_with_its_state_body_and_age(make_bench: MakeB
         assert entry is not None
         assert now.engine - entry.created == now.wall - entry.created_wall, name
     of = {name: entry for name, entry in entries.items() if entry}
-    assert of["first"].created_wall == bench.hands.wall_ms - 50 * MINUTE and of["first"].priority == 2
+    assert of["first"].created_wall == bench.clocks.wall_ms - 50 * MINUTE and of["first"].priority == 2
     assert orjson.loads(bench.store.envelope(keys["first"])) == {
         "parts": [{"text": "text"}],
         "attributes": {"text": '{"k":"v"}'},
@@ -101,7 +101,7 @@ def test_every_message_is_imported_with_its_state_body_and_age(make_bench: MakeB
     assert of["targeted"].target == "worker-7"
     (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
     assert (letter["reason"], letter["reasonCode"], letter["attempt"], letter["dlqAt"]) == (
-        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.hands.wall_ms - MINUTE,
+        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.clocks.wall_ms - MINUTE,
     )  # fmt: skip
     (letter,) = bench.do("list_dlq", queue="other")["messages"]
     assert (letter["reason"], letter["reasonCode"]) == ("", "REJECTED")
@@ -132,7 +132,7 @@ def test_an_imported_lease_lasts_until_its_end_and_then_counts_as_failed(make_be
     bench.open()
     assert bench.do("consume_next", queue="telemetry")["message"] is None
     assert bench.send("ack", messageKey=key).code == "ERR_LEASE_MISMATCH"
-    bench.hands.pass_ms(20_001)
+    bench.clocks.pass_ms(20_001)
     bench.run()
     entry = bench.store.get(key)
     assert entry is not None and (entry.state, entry.attempt) == (State.DELAYED, 1)
@@ -312,7 +312,7 @@ def test_the_reason_of_a_dead_letter_is_in_its_value_where_the_columns_are_empty
     bench.open()
     (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
     assert (letter["reason"], letter["reasonCode"], letter["dlqAt"]) == (
-        "retry limit exceeded (attempt 3)", "RETRY_LIMIT", bench.hands.wall_ms - MINUTE,
+        "retry limit exceeded (attempt 3)", "RETRY_LIMIT", bench.clocks.wall_ms - MINUTE,
     )  # fmt: skip
 
 
@@ -523,7 +523,7 @@ def test_older_tables_have_the_reason_of_a_dead_letter_in_its_value(make_bench: 
     bench.open()
     (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
     assert (letter["reason"], letter["reasonCode"], letter["dlqAt"]) == (
-        "retry limit exceeded (attempt 3)", "RETRY_LIMIT", bench.hands.wall_ms - MINUTE,
+        "retry limit exceeded (attempt 3)", "RETRY_LIMIT", bench.clocks.wall_ms - MINUTE,
     )  # fmt: skip
 
 

@@ -31,12 +31,12 @@ MINUTE = 60_000
 def directory(bench: Bench) -> CppDirectory:
     """A directory of the C++ system where the bench's store will be."""
     bench.path.mkdir(parents=True, exist_ok=True)
-    return CppDirectory(bench.config.settings.filesystem_root, bench.hands.wall_ms)
+    return CppDirectory(bench.config.settings.filesystem_root, bench.clocks.wall_ms)
 
 
 def import_into(bench: Bench, accept_loss: bool = False) -> CppImport:
     """Import as ``postroomd import cpp`` does."""
-    sources = Sources(bench.files, bench.hands.clock, CountedIds(bench.ids))
+    sources = Sources(bench.files, bench.clocks.clock, CountedIds(bench.ids))
     return import_cpp(bench.config, sources, accept_loss)
 
 
@@ -82,7 +82,7 @@ def test_every_message_is_there_in_its_state_with_its_body_and_its_age(make_benc
     assert {name: entry.state for name, entry in of.items()} == STATES
     for name, entry in of.items():
         assert now.engine - entry.created == now.wall - entry.created_wall, name
-    assert of["first"].created_wall == bench.hands.wall_ms - 50 * MINUTE and of["first"].priority == 2
+    assert of["first"].created_wall == bench.clocks.wall_ms - 50 * MINUTE and of["first"].priority == 2
     assert orjson.loads(bench.store.envelope(keys["first"])) == {
         "parts": [{"text": "text"}],
         "attributes": {"text": '{"k":"v"}'},
@@ -93,7 +93,7 @@ def test_every_message_is_there_in_its_state_with_its_body_and_its_age(make_benc
     assert of["targeted"].target == "worker-7"
     (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
     assert (letter["reason"], letter["reasonCode"], letter["attempt"], letter["dlqAt"]) == (
-        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.hands.wall_ms - MINUTE,
+        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.clocks.wall_ms - MINUTE,
     )  # fmt: skip
     (letter,) = bench.do("list_dlq", queue="other")["messages"]
     assert (letter["reason"], letter["reasonCode"]) == ("bad value", "REJECTED")
@@ -377,7 +377,7 @@ def test_of_two_stores_of_the_cpp_system_that_of_the_backend_is_imported_and_the
 ) -> None:
     bench = make_bench("filesystem")
     key = directory(bench).message(1)
-    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms)
+    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.clocks.wall_ms)
     database.message("A")
     database.close()
     done = import_into(bench)

@@ -95,16 +95,16 @@ def test_one_message_is_shown_completely_with_its_history(bench: Bench) -> None:
     key = bench.publish(message={"a": 1}, attributes={"h": "v"}, orderingKey="k")
     lease = consume(bench)["lease"]
     bench.do("nack", messageKey=key, leaseId=lease["leaseId"], reason="busy", requeue=True)
-    told = bench.do("get_message", messageKey=key, payloadAs="value", events=10)
-    assert told["state"] == "delayed"
-    assert (told["message"]["payload"], told["message"]["attributes"]) == ({"a": 1}, {"h": "v"})
-    assert told["message"]["orderingKey"] == "k"
-    assert told["failures"][0]["reasonMessage"] == "busy"
-    assert [event["type"] for event in told["events"]] == ["published", "leased", "retried"]
-    assert told["events"][-1]["by"]["client"] == "client"
-    assert told["completeFrom"] == told["events"][0]["id"]
-    assert told["cut"] is False
-    assert "message" not in told["events"][0]
+    reported = bench.do("get_message", messageKey=key, payloadAs="value", events=10)
+    assert reported["state"] == "delayed"
+    assert (reported["message"]["payload"], reported["message"]["attributes"]) == ({"a": 1}, {"h": "v"})
+    assert reported["message"]["orderingKey"] == "k"
+    assert reported["failures"][0]["reasonMessage"] == "busy"
+    assert [event["type"] for event in reported["events"]] == ["published", "leased", "retried"]
+    assert reported["events"][-1]["by"]["client"] == "client"
+    assert reported["completeFrom"] == reported["events"][0]["id"]
+    assert reported["cut"] is False
+    assert "message" not in reported["events"][0]
 
 
 def test_only_the_latest_events_are_shown_and_the_first_complete_one_is_named(bench: Bench) -> None:
@@ -112,19 +112,19 @@ def test_only_the_latest_events_are_shown_and_the_first_complete_one_is_named(be
     for _ in range(3):
         bench.do("hold", messageKey=key)
         bench.do("unhold", messageKey=key)
-    told = bench.do("get_message", messageKey=key, events=2)
-    assert [event["type"] for event in told["events"]] == ["held", "unheld"]
-    assert told["cut"] is True
-    assert told["completeFrom"] == told["events"][0]["id"]
+    reported = bench.do("get_message", messageKey=key, events=2)
+    assert [event["type"] for event in reported["events"]] == ["held", "unheld"]
+    assert reported["cut"] is True
+    assert reported["completeFrom"] == reported["events"][0]["id"]
 
 
 def test_a_message_that_is_gone_is_described_while_the_journal_has_it(bench: Bench) -> None:
     key = bench.publish()
     lease = consume(bench)["lease"]
     bench.do("ack", messageKey=key, leaseId=lease["leaseId"])
-    told = bench.do("get_message", messageKey=key, events=10)
-    assert told["state"] == "gone"
-    assert [event["type"] for event in told["events"]] == ["published", "leased", "acked"]
+    reported = bench.do("get_message", messageKey=key, events=10)
+    assert reported["state"] == "gone"
+    assert [event["type"] for event in reported["events"]] == ["published", "leased", "acked"]
     assert bench.send("get_message", messageKey=key).code == "ERR_MESSAGE_NOT_FOUND"
     never = bench.send("get_message", messageKey="msg:q:never", events=10)
     assert never.code == "ERR_MESSAGE_NOT_FOUND"
@@ -274,7 +274,7 @@ def test_a_lease_shows_its_user_even_after_a_restart(make_bench: Callable[..., B
 def test_a_list_of_queues_has_what_a_screen_needs(bench: Bench) -> None:
     one_of_each(bench)
     bench.do("pause", queue="q")
-    bench.hands.pass_ms(3000)
+    bench.clocks.pass_ms(3000)
     listed = bench.do("list_queues")
     row = listed["queues"][0]
     assert {name: row[name] for name in ("ready", "delayed", "inflight", "held", "dlq")} == {
@@ -289,14 +289,14 @@ def test_a_list_of_queues_has_what_a_screen_needs(bench: Bench) -> None:
 
 def test_the_oldest_lease_of_a_queue_is_tracked_while_leases_come_and_go(bench: Bench) -> None:
     def age() -> int | None:
-        told: int | None = bench.do("list_queues")["queues"][0]["oldestLeaseAgeMs"]
-        return told
+        reported: int | None = bench.do("list_queues")["queues"][0]["oldestLeaseAgeMs"]
+        return reported
 
     leases = []
     for _ in range(3):
         bench.publish()
         leases.append(consume(bench, visibilityTimeoutSec=60)["lease"])
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
     assert age() == 3000
     bench.do("ack", messageKey=leases[0]["messageKey"], leaseId=leases[0]["leaseId"])
     assert age() == 2000
@@ -308,7 +308,7 @@ def test_the_oldest_lease_of_a_queue_is_tracked_while_leases_come_and_go(bench: 
 
 
 def test_consumers_are_listed_by_queue_and_name(bench: Bench) -> None:
-    bench.hands.pass_ms(1)
+    bench.clocks.pass_ms(1)
     for number in range(3):
         bench.publish()
         consume(bench, f"c{number}")
@@ -331,18 +331,23 @@ def test_a_status_shows_ages_bytes_reasons_and_the_next_message(bench: Bench) ->
     consume(bench, visibilityTimeoutSec=12)
     bench.publish(ttlMs=5)
     bench.publish(delayMs=60_000)
-    bench.hands.pass_ms(3000)
-    told = bench.do("status", queue="q")
-    assert told["oldestLeaseAgeMs"] == 3000
-    assert (told["endingSoon"], told["overdue"], told["inflightLooked"]) == (1, 0, 1)
-    assert told["nextDueEngineMs"] - told["engineNowMs"] == 57_000
-    assert told["reasons"] == {"REJECTED": 1, "MESSAGE_EXPIRED": 1}
-    assert told["bytes"] > 0
+    bench.clocks.pass_ms(3000)
+    reported = bench.do("status", queue="q")
+    assert reported["oldestLeaseAgeMs"] == 3000
+    assert (reported["endingSoon"], reported["overdue"], reported["inflightLooked"]) == (1, 0, 1)
+    assert reported["nextDueEngineMs"] - reported["engineNowMs"] == 57_000
+    assert reported["reasons"] == {"REJECTED": 1, "MESSAGE_EXPIRED": 1}
+    assert reported["bytes"] > 0
     row = bench.do("list_queues")["queues"][0]
-    assert (row["bytes"], row["reasons"], row["held"]) == (told["bytes"], told["reasons"], 0)
-    assert row["totals"] == told["totals"]
+    assert (row["bytes"], row["reasons"], row["held"]) == (reported["bytes"], reported["reasons"], 0)
+    assert row["totals"] == reported["totals"]
 
 
 def test_a_status_of_an_empty_queue_has_no_ages(bench: Bench) -> None:
-    told = bench.do("status", queue="none")
-    assert (told["oldestLeaseAgeMs"], told["nextDueEngineMs"], told["endingSoon"], told["bytes"]) == (None, None, 0, 0)
+    reported = bench.do("status", queue="none")
+    assert (reported["oldestLeaseAgeMs"], reported["nextDueEngineMs"], reported["endingSoon"], reported["bytes"]) == (
+        None,
+        None,
+        0,
+        0,
+    )

@@ -95,14 +95,14 @@ def test_a_refused_publish_may_be_sent_again_and_is_then_executed(bench: Bench) 
 def test_on_a_full_disk_due_work_is_not_retried_without_pause(bench: Bench) -> None:
     bench.publish()
     bench.do("consume_next", queue="q", visibilityTimeoutSec=1)
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     bench.files.write = failing(errno.ENOSPC)
     bench.run()
     due = bench.live.broker.next_due()
     assert due is not None and due > bench.live.clock.now().engine
     assert bench.do("status", queue="q")["metrics"]["inflight"] == 1
     bench.files.write = os.write
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     bench.run()
     assert bench.do("status", queue="q")["metrics"]["delayed"] == 1
 
@@ -279,7 +279,7 @@ def test_a_segment_that_has_just_ended_stays_whatever_retention_says(
     bench = make_bench(segment_bytes=1000).open()
     while len(bench.segments()) < 4:
         bench.publish(message="x" * 300)
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
     recent = begun_at(bench.segments()[2])
     assert recent is not None
     bench.live.journal.drop_segments(10**9, old, most, recent)

@@ -37,8 +37,8 @@ class Heard(logging.Handler):
         self.texts.append(text_of(record))
 
 
-class Hand:
-    """A clock in the test's hand."""
+class SetClock:
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -160,7 +160,7 @@ def test_a_stream_belongs_to_the_journal_only_if_its_inode_matches(tmp_path):
 
 
 def test_records_of_a_kind_are_limited_and_the_last_one_counts_the_omitted():
-    heard, clock = Heard(), Hand()
+    heard, clock = Heard(), SetClock()
     outlets = Outlets([heard], 2, clock)
     for number in range(7):
         outlets.handle(record("no. %d", number))
@@ -179,7 +179,7 @@ def test_records_of_a_kind_are_limited_and_the_last_one_counts_the_omitted():
 
 
 def test_omitted_records_are_counted_before_the_next_of_their_kind_and_at_the_end():
-    heard, clock = Heard(), Hand()
+    heard, clock = Heard(), SetClock()
     outlets = Outlets([heard], 1, clock)
     for text in ("a", "b"):
         outlets.handle(record(text))
@@ -192,11 +192,11 @@ def test_omitted_records_are_counted_before_the_next_of_their_kind_and_at_the_en
 
 
 def test_a_postponed_record_describes_the_time_when_it_was_made():
-    heard, clock, told = Heard(), Hand(), ["then"]
+    heard, clock, reported = Heard(), SetClock(), ["then"]
     outlets = Outlets([heard], 1, clock)
     for _ in range(2):
-        outlets.handle(record("%s", told))
-    told[0] = "now"
+        outlets.handle(record("%s", reported))
+    reported[0] = "now"
     outlets.close()
     assert heard.texts == ["['then']", "['then']"]
 
@@ -204,7 +204,7 @@ def test_a_postponed_record_describes_the_time_when_it_was_made():
 @pytest.mark.parametrize(("per_minute", "level"), [(0, logging.ERROR), (1, logging.CRITICAL)])
 def test_without_a_limit_no_record_is_omitted_and_critical_ones_never_are(per_minute, level):
     heard = Heard()
-    outlets = Outlets([heard], per_minute, Hand())
+    outlets = Outlets([heard], per_minute, SetClock())
     for _ in range(50):
         outlets.handle(record(level=level))
     assert (len(heard.texts), outlets.suppressed) == (50, 0)
@@ -302,6 +302,6 @@ print("heard by nobody", file=sys.stderr)
 with open(sys.argv[1], "w") as file:
     file.write(f"{file.fileno() > 2} {[os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)]}")
 """
-    told = tmp_path / "told"
-    subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script, told], check=True)
-    assert told.read_text() == "True ['/dev/null', '/dev/null', '/dev/null']"
+    reported = tmp_path / "told"
+    subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script, reported], check=True)
+    assert reported.read_text() == "True ['/dev/null', '/dev/null', '/dev/null']"

@@ -151,10 +151,10 @@ def test_a_restored_root_reports_losses_until_they_are_acknowledged(
     bench.close()
     make_backup(bench.config, str(tmp_path / "backup"), True, {})
     other = make_bench(target)
-    restore(other.config, RestoreRequest(tmp_path / "backup", RestorePoint()), Sources(clock=bench.hands.clock))
+    restore(other.config, RestoreRequest(tmp_path / "backup", RestorePoint()), Sources(clock=bench.clocks.clock))
     other.open()
-    told = journal_check(other)
-    assert (told["ok"], told["missingEvents"], told["error"]) == (False, [[1, last_lost]], before["error"])
+    reported = journal_check(other)
+    assert (reported["ok"], reported["missingEvents"], reported["error"]) == (False, [[1, last_lost]], before["error"])
     assert other.live.broker.accept_losses() == [[1, last_lost]]
     assert other.do("health")["status"] == "ok"
 

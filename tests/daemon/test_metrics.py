@@ -100,8 +100,8 @@ def test_every_metric_of_the_table_is_written_and_no_other(make_bench: Any) -> N
     bench = make_bench()
     bench.publish()
     bench.do("nack", messageKey=bench.do("consume_next", queue="q")["message"]["messageKey"], consumerId="client")
-    told = {name for name, _ in figures(bench)}
-    bare = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in told}
+    reported = {name for name, _ in figures(bench)}
+    bare = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in reported}
     assert bare == {metric.name for metric in METRICS}
 
 
@@ -134,17 +134,17 @@ def test_promtool_has_nothing_against_the_text_where_it_is_installed(make_bench:
 def test_queues_have_metrics_of_backlog_ages_pauses_and_events(make_bench: Any, backend: str) -> None:
     bench = make_bench(backend)
     bench.publish()
-    bench.hands.pass_ms(2000)
+    bench.clocks.pass_ms(2000)
     for state in ("ready", "dead", "inflight"):
         bench.publish()
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         if state == "dead":
             delivery = bench.do("consume_next", queue="q")
             bench.do("nack", messageKey=delivery["message"]["messageKey"], leaseId=delivery["lease"]["leaseId"])
     bench.do("publish", queue="q", message="x", delayMs=60_000)
     bench.do("consume_next", queue="q")
     bench.do("pause", queue="q")
-    bench.hands.pass_ms(500)
+    bench.clocks.pass_ms(500)
     samples = figures(bench)
     counts = {"ready": 2.0, "inflight": 1.0, "delayed": 1.0, "held": 0.0, "dead": 1.0}
     assert {state.value: value(samples, "queue_messages", queue="q", state=state.value) for state in State} == counts
@@ -180,7 +180,7 @@ def test_a_bounded_number_of_queues_has_own_metrics_and_all_are_in_the_sums(make
     bench = make_bench(**{"metrics.queues": "3"})
     for name in HOSTILE:
         bench.do("publish", queue=name, message="x")
-        bench.hands.pass_ms(1)
+        bench.clocks.pass_ms(1)
     samples = figures(bench)
     assert listed(samples) == set(HOSTILE[:3])
     assert (value(samples, "queues"), value(samples, "queues_listed"), value(samples, "queues_complete")) == (8, 3, 1)
@@ -196,7 +196,7 @@ def test_no_later_queue_replaces_another(make_bench: Any) -> None:
     bench = make_bench(**{"metrics.queues": "2"})
     for name in ("old-b", "old-a", "!new", "0-new"):
         bench.do("publish", queue=name, message="x")
-        bench.hands.pass_ms(1)
+        bench.clocks.pass_ms(1)
     assert listed(figures(bench)) == {"old-a", "old-b"}
     bench.do("purge", queue="old-b")
     bench.do("delete_queue", queue="old-b")
@@ -259,7 +259,7 @@ def test_the_age_of_a_request_includes_its_wait_but_no_long_poll_and_no_step_of_
     slow.request.arrived_wall -= 3000
     early.request.arrived_wall += 10**9
     bench.run(slow, poll, early)
-    bench.hands.pass_ms(2000)
+    bench.clocks.pass_ms(2000)
     bench.run()
     assert all(one.answers for one in (slow, poll, early))
     samples = figures(bench)

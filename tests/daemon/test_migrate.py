@@ -25,7 +25,7 @@ from postroom_daemon.platform.clock import Clock
 from postroom_daemon.platform.files import Files, remove_all
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.backends import places
-from tests.conformance.bench import Bench, Hands
+from tests.conformance.bench import Bench, MachineClocks
 from tests.daemon.random_work import work
 from tests.daemon.states import plain
 
@@ -37,9 +37,9 @@ PAIRS = list(itertools.permutations(BACKENDS, 2))
 def one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """All sessions of a test on a stopped root are at one moment, about a day after the root was last used: what is due
     by then is done in the first, and nothing becomes due between two whose states are compared."""
-    hands = Hands(boot_id="second-boot")
-    hands.pass_ms(24 * 3600 * 1000)
-    monkeypatch.setattr(Clock, "still", hands.clock)
+    clocks = MachineClocks(boot_id="second-boot")
+    clocks.pass_ms(24 * 3600 * 1000)
+    monkeypatch.setattr(Clock, "still", clocks.clock)
 
 
 class Killed(BaseException):

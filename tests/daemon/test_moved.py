@@ -42,7 +42,7 @@ def folder(bench: Bench, *parts: str) -> Path:
     return bench.config.settings.filesystem_root.joinpath(*parts)
 
 
-def open_as_told(bench: Bench, make_bench: MakeBench) -> None:
+def reopen_with_expected_state(bench: Bench, make_bench: MakeBench) -> None:
     bench.open()
     assert seen_in(bench) == expected_of(bench, make_bench)
 
@@ -58,7 +58,7 @@ def test_a_moved_message_is_in_its_queues_directory_and_is_read_there(target: st
         bench.do("move", messageKey=key, to=target)
     assert not list(folder(bench, "q", "inbox").iterdir())
     stop(bench)
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
     assert [consume(bench, target), consume(bench, target)] == ["second", "first"]
     bench.do("ack", **lease_of(bench, first))
     bench.reopen()
@@ -80,7 +80,7 @@ def test_a_moved_message_that_comes_home_has_its_name_again(make_bench: MakeBenc
     (after,) = folder(bench, "q", "inbox").iterdir()
     assert re.sub("~v[0-9]+", "", after.name) == re.sub("~v[0-9]+", "", before.name)
     stop(bench)
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
 
 
 def test_a_moved_message_in_a_third_queues_directory_is_put_back_where_it_was_moved_to(make_bench: MakeBench) -> None:
@@ -91,7 +91,7 @@ def test_a_moved_message_in_a_third_queues_directory_is_put_back_where_it_was_mo
     stop(bench)
     (path,) = folder(bench, "b", "inbox").iterdir()
     shutil.move(path, folder(bench, "c", "inbox"))
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
     assert consume(bench, "b") == "moved"
 
 
@@ -102,7 +102,7 @@ def test_a_moved_message_truncated_by_a_power_cut_is_rewritten(make_bench: MakeB
     bench.close()
     (path,) = folder(bench, "b", "inbox").iterdir()
     path.write_bytes(path.read_bytes()[:20])
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
     assert consume(bench, "b") == "whole"
 
 
@@ -114,7 +114,7 @@ def test_the_line_that_records_a_move_may_be_lost(make_bench: MakeBench) -> None
     bench.close()
     (path,) = folder(bench, "c", "inbox").iterdir()
     path.write_bytes(b"\n".join(path.read_bytes().split(b"\n")[:3]))
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
     assert consume(bench, "c") == "whole"
 
 
@@ -149,7 +149,7 @@ def test_the_turn_of_an_ordering_key_is_restored_at_a_start(order_key: str, make
     for text in ("first", "second", "third"):
         bench.publish(message=text, orderingKey=order_key, targetConsumerId=target)
     stop(bench)
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
     lease = bench.do("consume_next", queue="q", consumerId=target)["lease"]
     assert bench.do("consume_next", queue="q", consumerId=target)["message"] is None
     bench.reopen()
@@ -181,7 +181,7 @@ def test_files_moved_into_or_out_of_held_by_hand_are_put_back(source: str, to: s
     before = {path.parent.name: path.name for path in folder(bench, "q").rglob("*.json")}
     (path,) = folder(bench, "q", source).iterdir()
     shutil.move(path, folder(bench, "q", to))
-    open_as_told(bench, make_bench)
+    reopen_with_expected_state(bench, make_bench)
     assert {path.parent.name: path.name for path in folder(bench, "q").rglob("*.json")} == before
 
 

@@ -52,19 +52,19 @@ def test_a_message_on_hold_is_not_delivered_until_unhold(bench: Bench) -> None:
 def test_a_message_on_hold_that_is_not_due_yet_becomes_delayed_again(bench: Bench) -> None:
     key = bench.publish(delayMs=5000)
     bench.do("hold", messageKey=key)
-    bench.hands.pass_ms(1000)
-    told = bench.do("unhold", messageKey=key)
-    assert told["state"] == "delayed"
-    assert told["availableAtEngineMs"] - told["engineNowMs"] == 4000
+    bench.clocks.pass_ms(1000)
+    reported = bench.do("unhold", messageKey=key)
+    assert reported["state"] == "delayed"
+    assert reported["availableAtEngineMs"] - reported["engineNowMs"] == 4000
     assert consume(bench) is None
-    bench.hands.pass_ms(4000)
+    bench.clocks.pass_ms(4000)
     assert consume(bench) == key
 
 
 def test_a_message_that_became_due_while_on_hold_is_ready_at_once(bench: Bench) -> None:
     key = bench.publish(delayMs=5000)
     bench.do("hold", messageKey=key)
-    bench.hands.pass_ms(5000)
+    bench.clocks.pass_ms(5000)
     assert consume(bench) is None
     assert bench.do("unhold", messageKey=key)["state"] == "ready"
     assert consume(bench) == key
@@ -160,12 +160,12 @@ def test_messages_in_flight_are_not_purged(bench: Bench) -> None:
 def test_a_message_moves_with_its_state_its_attempts_and_its_time_to_live(bench: Bench) -> None:
     key = bench.publish(delayMs=1000, ttlMs=9000)
     expires = bench.store.get(key).expires  # type: ignore[union-attr]
-    told = bench.do("move", messageKey=key, to="other")
-    assert (told["queue"], told["to"], told["moved"]) == ("q", "other", 1)
+    reported = bench.do("move", messageKey=key, to="other")
+    assert (reported["queue"], reported["to"], reported["moved"]) == ("q", "other", 1)
     entry = bench.store.get(key)
     assert entry is not None
     assert (entry.queue, entry.state, entry.expires) == ("other", State.DELAYED, expires)
-    bench.hands.pass_ms(1000)
+    bench.clocks.pass_ms(1000)
     assert consume(bench, "other") == key
 
 
@@ -208,9 +208,9 @@ def test_deleting_a_queue_deletes_its_policy_and_its_pauses(bench: Bench) -> Non
     assert bench.do("delete_queue", queue="q")["deleted"] is True
     assert bench.store.queue("q") is None
     bench.publish()
-    told = bench.do("status", queue="q")
-    assert told["policy"]["retry"]["limit"] != 7
-    assert told["paused"] == {"publish": False, "consume": False}
+    reported = bench.do("status", queue="q")
+    assert reported["policy"]["retry"]["limit"] != 7
+    assert reported["paused"] == {"publish": False, "consume": False}
 
 
 def test_a_drain_refuses_new_messages_serves_the_rest_and_survives_a_restart(bench: Bench) -> None:
@@ -231,7 +231,7 @@ def test_a_drain_refuses_new_messages_serves_the_rest_and_survives_a_restart(ben
 def test_a_schedule_does_not_publish_while_the_daemon_drains(bench: Bench) -> None:
     bench.do("set_schedule", name="s", queue="q", cron="@every 10s", message="tick")
     bench.do("drain")
-    bench.hands.pass_ms(11_000)
+    bench.clocks.pass_ms(11_000)
     bench.do("metrics")
     fired = [event for event in bench.events() if event["type"] == "schedule_fired"]
     assert [event["refused"] for event in fired] == ["ERR_DRAINING"]

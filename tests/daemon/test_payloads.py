@@ -212,7 +212,7 @@ def calls_of(bench: Bench, *names: str) -> list[str]:
     """The calls of these names that the bench makes from now on."""
     done: list[str] = []
 
-    def told(name: str, call: Callable[[int], None]) -> Callable[[int], None]:
+    def reported(name: str, call: Callable[[int], None]) -> Callable[[int], None]:
         def telling(fd: int) -> None:
             done.append(name)
             call(fd)
@@ -220,7 +220,7 @@ def calls_of(bench: Bench, *names: str) -> list[str]:
         return telling
 
     for name in names:
-        setattr(bench.files, name, told(name, getattr(bench.files, name)))
+        setattr(bench.files, name, reported(name, getattr(bench.files, name)))
     return done
 
 

@@ -76,20 +76,20 @@ def test_a_policy_set_at_run_time_overrides_all(policies):
 
 
 def test_each_key_is_shown_with_its_value_and_its_origin(policies):
-    told = policies.explain("sensor.hot", {"ttlSec": 0, "dlq.enabled": False})
-    assert set(told) == {key.key for key in POLICY_KEYS}
-    assert told["visibilityTimeoutSec"] == {"value": 8, "layer": "name", "name": "sensor.hot"}
-    assert told["retry.limit"] == {"value": 2, "layer": "pattern", "pattern": "sensor\\..*"}
-    assert told["ttlSec"] == {"value": 0, "layer": "override"}
-    assert told["dlq.enabled"] == {"value": False, "layer": "override"}
-    assert told["retry.backoff"] == {"value": "exponential", "layer": "default"}
+    reported = policies.explain("sensor.hot", {"ttlSec": 0, "dlq.enabled": False})
+    assert set(reported) == {key.key for key in POLICY_KEYS}
+    assert reported["visibilityTimeoutSec"] == {"value": 8, "layer": "name", "name": "sensor.hot"}
+    assert reported["retry.limit"] == {"value": 2, "layer": "pattern", "pattern": "sensor\\..*"}
+    assert reported["ttlSec"] == {"value": 0, "layer": "override"}
+    assert reported["dlq.enabled"] == {"value": False, "layer": "override"}
+    assert reported["retry.backoff"] == {"value": "exponential", "layer": "default"}
     assert policies.explain("other", {})["ttlSec"] == {"value": 9, "layer": "policyDefaults"}
 
 
 def test_swapped_delays_are_shown_with_their_origins_swapped(policies):
-    told = policies.explain("other", {"retry.initialDelaySec": 90})
-    assert told["retry.initialDelaySec"] == {"value": 60, "layer": "default"}
-    assert told["retry.maxDelaySec"] == {"value": 90, "layer": "override"}
+    reported = policies.explain("other", {"retry.initialDelaySec": 90})
+    assert reported["retry.initialDelaySec"] == {"value": 60, "layer": "default"}
+    assert reported["retry.maxDelaySec"] == {"value": 90, "layer": "override"}
 
 
 def test_the_explained_policy_is_the_one_in_force(policies):
@@ -124,7 +124,7 @@ def test_a_message_schema_comes_from_the_name_or_else_from_the_pattern(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "reported"),
     [
         ({"pattern": "("}, "queues[0].pattern: '(' is not a regular expression"),
         ({"pattern": "a)|(b"}, "queues[0].pattern: "),
@@ -135,10 +135,10 @@ def test_a_message_schema_comes_from_the_name_or_else_from_the_pattern(tmp_path)
         ({"pattern": "a", "policy": {"ttl": 5}}, "queues[0].policy.ttl: unknown key"),
     ],
 )
-def test_an_invalid_pattern_is_refused_with_its_place(tmp_path, entry, told):
+def test_an_invalid_pattern_is_refused_with_its_place(tmp_path, entry, reported):
     with pytest.raises(ConfigurationError) as caught:
         configured(tmp_path, {"queues": [entry]})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_a_pattern_may_be_listed_only_once(tmp_path):
@@ -195,9 +195,13 @@ def test_check_config_shows_the_policy_of_a_name_and_the_origin_of_each_key(tmp_
 def test_check_config_shows_it_as_json_too(tmp_path):
     configured(tmp_path)
     shown = CliRunner().invoke(main, ["check-config", "--root", str(tmp_path), "--queue", "alarm", "--json"])
-    told = json.loads(shown.stdout)
-    assert (told["ok"], told["queue"], set(told["explanation"])) == (True, "alarm", {key.key for key in POLICY_KEYS})
-    assert told["explanation"]["retry.limit"] == {"value": 3, "layer": "pattern", "pattern": "sensor\\.hot.*|alarm"}
+    reported = json.loads(shown.stdout)
+    assert (reported["ok"], reported["queue"], set(reported["explanation"])) == (
+        True,
+        "alarm",
+        {key.key for key in POLICY_KEYS},
+    )
+    assert reported["explanation"]["retry.limit"] == {"value": 3, "layer": "pattern", "pattern": "sensor\\.hot.*|alarm"}
 
 
 def test_check_config_refuses_a_name_that_no_queue_can_have(tmp_path):

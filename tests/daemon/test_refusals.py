@@ -14,8 +14,8 @@ from postroom_daemon.platform.files import Files
 
 def test_refusals_of_each_user_are_limited_per_minute_and_the_next_one_counts_the_omitted() -> None:
     refusals = Refusals(per_minute=2)
-    told = [refusals.admit("7", now) for now in (0, 1, 2, 3, 4)]
-    assert told == [0, 0, None, None, None]
+    reported = [refusals.admit("7", now) for now in (0, 1, 2, 3, 4)]
+    assert reported == [0, 0, None, None, None]
     assert refusals.admit("8", 4) == 0
     assert refusals.admit("7", WINDOW_MS - 1) is None
     assert [refusals.admit("7", WINDOW_MS), refusals.admit("7", WINDOW_MS)] == [4, 0]

@@ -39,7 +39,7 @@ def deliver_all(bench: Bench) -> dict[str, Any]:
     """Let the daemon deliver everything, also what was leased: bodies by key."""
     found: dict[str, Any] = {}
     for queue in ("other", "work", "work"):
-        bench.hands.pass_ms(10**10)
+        bench.clocks.pass_ms(10**10)
         bench.do("status", queue=queue)
         while (delivery := bench.do("consume_next", queue=queue))["message"]:
             found[delivery["message"]["messageKey"]] = delivery["message"]["payload"]
@@ -64,7 +64,7 @@ def test_each_fault_is_repaired_and_every_message_is_delivered(
     assert not {*keys.ended} & delivered.keys()
     assert all(str(body).startswith(("body", "later", "kept")) for body in delivered.values())
     bench.close()
-    assert not Verification(bench.config, tmp_path, clock=bench.hands.clock).run().faults
+    assert not Verification(bench.config, tmp_path, clock=bench.clocks.clock).run().faults
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -158,7 +158,7 @@ def test_a_repair_that_was_killed_anywhere_can_be_continued(
     step = 1
     while True:
         bench, keys = faulty_root(make_bench, fault, store)
-        sources = Sources(StoppingFiles(step), bench.hands.clock, CountedIds(bench.ids))
+        sources = Sources(StoppingFiles(step), bench.clocks.clock, CountedIds(bench.ids))
         try:
             Repair(bench.config, tmp_path, sources=sources).apply()
             break

@@ -107,14 +107,14 @@ def test_leases_and_delays_end_while_a_schedule_has_no_space_to_publish(make_ben
     bench.do("consume_next", queue="q", visibilityTimeoutSec=12)
     for _ in range(20):
         disk.free = 0  # what the reserve gave is taken by others
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.do("status", queue="q")["metrics"]["inflight"] == 0
     assert bench.do("status", queue="later")["metrics"]["ready"] == 1
     assert not bench.do("status", queue="by the clock")["exists"]
     disk.free = 64 * MIB
     for _ in range(6):
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
 
@@ -123,17 +123,17 @@ def test_a_step_of_the_clock_is_followed_even_if_the_disk_was_full_at_that_momen
     make_bench: MakeBench,
 ) -> None:
     bench, disk = opened(make_bench, reserve=0)
-    bench.publish(deliverAt=bench.hands.wall_ms + 10**9)
+    bench.publish(deliverAt=bench.clocks.wall_ms + 10**9)
     bench.run()
-    bench.hands.wall_ms += 2 * 10**9
+    bench.clocks.wall_ms += 2 * 10**9
     disk.free = 0
     for _ in range(8):
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.do("status", queue="q")["metrics"]["delayed"] == 1
     disk.free = 64 * MIB
     for _ in range(8):
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.do("status", queue="q")["metrics"]["ready"] == 1
 

@@ -27,7 +27,7 @@ def test_a_restored_root_has_everything_that_was_backed_up(
     manifest = origin.back_up(tmp_path / "backup")
     events = origin.end()
     other = make_bench(target)
-    other.hands = origin.bench.hands
+    other.clocks = origin.bench.clocks
     done = restored(other, tmp_path / "backup")
     found = stored_state(other.config.settings)
     assert found == origin.state_at(events, manifest.event)
@@ -96,7 +96,7 @@ def test_a_backup_without_journal_is_restored_to_a_root_that_begins_after_it(
     manifest = origin.back_up(tmp_path / "backup", with_journal=False)
     events = origin.end()
     other = make_bench()
-    other.hands = origin.bench.hands
+    other.clocks = origin.bench.clocks
     assert restored(other, tmp_path / "backup").history_from == 0
     assert stored_state(other.config.settings) == origin.state_at(events, manifest.event)
     other.open()
@@ -111,7 +111,7 @@ def test_a_store_that_cannot_fold_bodies_in_files_does_not_restore_that_history(
     origin.publish()
     origin.back_up(tmp_path / "backup")
     other = make_bench("sqlite")
-    other.hands = origin.bench.hands
+    other.clocks = origin.bench.clocks
     assert restored(other, tmp_path / "backup").history_from == 0
     other.reopen(without_store=True)
     assert other.do("health")["status"] == "degraded"  # it starts, and tells what is lost
@@ -125,8 +125,8 @@ def test_leases_that_ended_before_the_restore_end_as_usual(make_bench: MakeBench
     origin.bench.do("consume_next", queue="q", visibilityTimeoutSec=7200)
     manifest = origin.back_up(tmp_path / "backup")
     other = make_bench()
-    other.hands.boot_id, other.hands.boot_ms = "of another machine", 5
-    other.hands.wall_ms = manifest.wall_ms + 3_600_000
+    other.clocks.boot_id, other.clocks.boot_ms = "of another machine", 5
+    other.clocks.wall_ms = manifest.wall_ms + 3_600_000
     restored(other, tmp_path / "backup")
     other.open().run()
     assert other.event_types().count("retried") == 1
@@ -139,12 +139,12 @@ def test_on_a_machine_whose_clock_is_wrong_no_lease_runs_out(
 ) -> None:
     origin = Origin.begin(make_bench())
     origin.publish()
-    origin.bench.hands.pass_ms(1_000_000)
+    origin.bench.clocks.pass_ms(1_000_000)
     origin.bench.do("consume_next", queue="q", visibilityTimeoutSec=30)
     before = origin.bench.live.clock.now().engine
     origin.back_up(tmp_path / "backup", with_journal=False)
     other = make_bench()
-    other.hands.boot_id, other.hands.boot_ms, other.hands.wall_ms = "of another machine", 5, wall_ms
+    other.clocks.boot_id, other.clocks.boot_ms, other.clocks.wall_ms = "of another machine", 5, wall_ms
     restored(other, tmp_path / "backup")
     other.open().run()
     assert before <= other.live.clock.now().engine < before + 30_000

@@ -64,7 +64,7 @@ def copy_of(origin: Origin, make_bench: MakeBench) -> Bench:
     """A bench on a copy of a root that nobody has open."""
     bench = make_bench(origin.settings.backend, segment_bytes=1500)
     shutil.copytree(origin.bench.path, bench.path)
-    bench.hands = origin.bench.hands
+    bench.clocks = origin.bench.clocks
     return bench
 
 

@@ -48,7 +48,7 @@ def several(origin: Origin, tmp_path: Path) -> tuple[int, list[Event]]:
     manifest = origin.back_up(tmp_path / "backup")
     origin.bench.open()
     for name in ("first", "second", "third"):
-        origin.bench.hands.pass_ms(60_000)
+        origin.bench.clocks.pass_ms(60_000)
         origin.publish(message=name)
     return manifest.event, origin.end()
 

@@ -33,7 +33,7 @@ def flow(bench: Bench, messages: int, recent_ms: int = 0) -> dict[str, int]:
         leases = [sent.data["lease"] for sent in asked]
         receipts = [{name: lease[name] for name in ("messageKey", "leaseId")} for lease in leases]
         bench.run(*[bench.make("ack", **receipt) for receipt in receipts])
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         if bench.live.journal.segment != segment:
             segment = bench.live.journal.segment
             folded = bench.store.disk.checkpoint()
@@ -85,9 +85,9 @@ def test_segments_of_the_last_minutes_stay_however_many_bytes_they_have(bench_of
 def test_a_repeat_is_forgotten_only_when_it_is_older_than_the_promise(bench_of: Bench, backend: str) -> None:
     bench = bench_of
     sent = bench.send("publish", queue="first", message="once")
-    bench.hands.pass_ms(REPEATS_MS)
+    bench.clocks.pass_ms(REPEATS_MS)
     flow(bench, 3000, recent_ms=REPEATS_MS)
-    bench.hands.pass_ms(REPEATS_MS)
+    bench.clocks.pass_ms(REPEATS_MS)
     flow(bench, 1500, recent_ms=REPEATS_MS)
     assert int(bench.segments()[0].stem) > 1
     bench.reopen()

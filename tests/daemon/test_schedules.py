@@ -26,14 +26,14 @@ def drain(bench: Bench, queue: str = "q") -> list[str]:
 
 
 def pass_and_run(bench: Bench, milliseconds: int) -> None:
-    bench.hands.pass_ms(milliseconds)
+    bench.clocks.pass_ms(milliseconds)
     bench.run()
 
 
 @pytest.fixture
 def clocked(bench: Bench) -> Bench:
     """A bench at ten seconds past noon."""
-    bench.hands.wall_ms = at("2026-11-28T12:00:10")
+    bench.clocks.wall_ms = at("2026-11-28T12:00:10")
     return bench
 
 
@@ -73,9 +73,9 @@ def test_a_schedule_of_the_same_name_replaces_it_and_a_deleted_one_publishes_not
 def test_runs_missed_while_the_device_was_off_are_caught_up_as_the_schedule_says(
     clocked: Bench, missed: str, runs: int, without_store: bool
 ) -> None:
-    clocked.hands.pass_ms(HOUR // 2)
+    clocked.clocks.pass_ms(HOUR // 2)
     clocked.do("set_schedule", name="s", queue="q", cron="0 * * * *", missed=missed)
-    clocked.hands.pass_ms(DAY)
+    clocked.clocks.pass_ms(DAY)
     clocked.reopen(without_store)
     clocked.run()
     assert len(drain(clocked)) == runs
@@ -86,10 +86,10 @@ def test_a_clock_that_jumps_ten_years_ahead_causes_one_run_and_one_that_jumps_ba
     clocked: Bench,
 ) -> None:
     clocked.do("set_schedule", name="s", queue="q", cron="0 * * * *", missed="all")
-    clocked.hands.wall_ms += 3660 * DAY
+    clocked.clocks.wall_ms += 3660 * DAY
     pass_and_run(clocked, 1000)
     assert len(drain(clocked)) == 1
-    clocked.hands.wall_ms -= 3960 * DAY
+    clocked.clocks.wall_ms -= 3960 * DAY
     pass_and_run(clocked, 1000)
     pass_and_run(clocked, HOUR)
     assert len(drain(clocked)) == 1
@@ -97,10 +97,10 @@ def test_a_clock_that_jumps_ten_years_ahead_causes_one_run_and_one_that_jumps_ba
 
 def test_before_the_clock_is_set_no_schedule_is_due(clocked: Bench) -> None:
     clocked.do("set_schedule", name="s", queue="q", cron="* * * * *")
-    clocked.hands.wall_ms = 5000
+    clocked.clocks.wall_ms = 5000
     pass_and_run(clocked, HOUR)
     assert drain(clocked) == []
-    clocked.hands.wall_ms = at("2026-11-28T14:00:00")
+    clocked.clocks.wall_ms = at("2026-11-28T14:00:00")
     pass_and_run(clocked, MINUTE)
     assert len(drain(clocked)) == 1
 
@@ -200,7 +200,7 @@ def test_the_last_time_fits_the_next_when_the_offset_changes(cron: str, zone: st
 
 
 def test_a_run_on_time_in_a_doubled_hour_was_not_missed(clocked: Bench) -> None:
-    clocked.hands.wall_ms = at("2026-10-25T00:30:00")
+    clocked.clocks.wall_ms = at("2026-10-25T00:30:00")
     clocked.do("set_schedule", name="s", queue="q", cron="*/20 1-3 * * *", timezone="Europe/Berlin", missed="skip")
     for _ in range(150):
         pass_and_run(clocked, MINUTE)

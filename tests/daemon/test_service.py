@@ -22,7 +22,7 @@ from tests.conformance.bench import Bench
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     """What a service manager is told, a message each."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
@@ -39,32 +39,32 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         yield messages
 
 
-def test_a_replay_reports_its_progress(bench: Bench, told: Callable[[], list[str]]) -> None:
+def test_a_replay_reports_its_progress(bench: Bench, reported: Callable[[], list[str]]) -> None:
     bench.publish()
     bench.close()
     bench.lose_store()
-    told()
+    reported()
     bench.open()
-    (replay,) = [message for message in told() if "replaying" in message]
+    (replay,) = [message for message in reported() if "replaying" in message]
     last_id = bench.live.journal.last_id
     assert replay.splitlines()[2].startswith("STATUS=replaying the journal: event ")
     assert replay.endswith(f" of {last_id}")
 
 
-def test_long_work_asks_for_more_time_repeatedly(told: Callable[[], list[str]]) -> None:
+def test_long_work_asks_for_more_time_repeatedly(reported: Callable[[], list[str]]) -> None:
     progress = Progress("line", total=5000, every_s=0)
     for done in (1000, 2000):
         progress.at(done)
-    assert told() == [
+    assert reported() == [
         f"EXTEND_TIMEOUT_USEC=120000000\nWATCHDOG=1\nSTATUS=line {done} of 5,000" for done in ("1,000", "2,000")
     ]
 
 
-def test_fast_work_does_not_report_all_the_time(told: Callable[[], list[str]]) -> None:
+def test_fast_work_does_not_report_all_the_time(reported: Callable[[], list[str]]) -> None:
     progress = Progress("line", total=5000, every_s=3600)
     for done in range(5000):
         progress.at(done)
-    assert len(told()) == 1
+    assert len(reported()) == 1
 
 
 @pytest.mark.parametrize(("directory_mode", "file_mode"), [(0o700, 0o600), (0o2750, 0o640)])
@@ -122,6 +122,6 @@ def test_backlogs_of_any_number_of_queues_are_counted_in_steps(bench: Bench) -> 
     for number in range(250):
         bench.publish(f"q{number}")
     for _ in range(3):
-        bench.hands.pass_ms(1000)
+        bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.live.broker.depths()["ready"] == 250

@@ -60,7 +60,7 @@ class Reins:
             found.append(self.clock.now().engine)
         return found
 
-    def told(self) -> list[dict[str, Any]]:
+    def reported(self) -> list[dict[str, Any]]:
         """What the driver was told."""
         return [json.loads(line) for line in self.mine.recv(65536).splitlines()]
 
@@ -86,13 +86,13 @@ def test_time_stands_still_until_the_driver_lets_it_pass(reins: Reins) -> None:
     reins.start({"advanceMs": 0})
     assert reins.moments(MINUTE_S) == []
     assert reins.clock.now() == (0, 1_000_000)
-    assert reins.told() == [{"bootMs": 20_000, "wallMs": 1_000_000, "engineMs": 0}]
+    assert reins.reported() == [{"bootMs": 20_000, "wallMs": 1_000_000, "engineMs": 0}]
 
 
 def test_it_stops_at_each_end_of_a_wait_and_reports_to_the_driver_at_the_end(reins: Reins) -> None:
     reins.start({"advanceMs": 150_000})
     assert reins.moments(MINUTE_S) == [60_000, 120_000, 150_000]
-    assert reins.told() == [{"bootMs": 170_000, "wallMs": 1_150_000, "engineMs": 150_000}]
+    assert reins.reported() == [{"bootMs": 170_000, "wallMs": 1_150_000, "engineMs": 150_000}]
 
 
 def test_a_wait_for_less_than_a_millisecond_takes_one(reins: Reins) -> None:
@@ -103,7 +103,7 @@ def test_a_wait_for_less_than_a_millisecond_takes_one(reins: Reins) -> None:
 def test_orders_that_came_together_are_answered_one_by_one(reins: Reins) -> None:
     reins.start({"advanceMs": 1000}, {"wallMs": 5, "advanceMs": 1000})
     reins.moments(MINUTE_S)
-    assert [one["engineMs"] for one in reins.told()] == [1000, 2000]
+    assert [one["engineMs"] for one in reins.reported()] == [1000, 2000]
 
 
 def test_while_there_is_work_time_does_not_pass(reins: Reins) -> None:

@@ -56,7 +56,7 @@ class Keeper:
     def pass_hours(self, hours: int = 1) -> None:
         """Let hours pass, of which each is looked at."""
         for _ in range(hours):
-            self.bench.hands.pass_ms(HOUR_MS)
+            self.bench.clocks.pass_ms(HOUR_MS)
             self.look()
 
     def change_and_pass(self, hours: int) -> None:
@@ -84,7 +84,7 @@ def now_as_state(bench: Bench) -> dict[str, Any]:
     return plain(steady(lambda command, payload: bench.do(command, **payload)))
 
 
-def told(state: dict[str, Any]) -> dict[str, Any]:
+def reported(state: dict[str, Any]) -> dict[str, Any]:
     """A state without its moment."""
     return {name: part for name, part in state.items() if name != "head"}
 
@@ -118,7 +118,7 @@ def test_a_file_has_the_state_at_one_event_although_groups_were_processed_meanwh
             assert backend == "hybrid"
             assert one["key"] not in [message["key"] for message in there["messages"]]
             del other["message"]
-    assert told(found) == told(expected)
+    assert reported(found) == reported(expected)
     assert len(found["messages"]) > 6
 
 
@@ -159,7 +159,7 @@ def test_no_file_is_written_right_after_a_start(bench: Bench) -> None:
 def test_a_file_is_named_by_the_hour_and_private(bench: Bench) -> None:
     keeper = Keeper(bench)
     keeper.change_and_pass(1)
-    hour = datetime.fromtimestamp(bench.hands.wall_ms / 1000, UTC)
+    hour = datetime.fromtimestamp(bench.clocks.wall_ms / 1000, UTC)
     assert keeper.names() == [f"{hour:%Y-%m-%d-%H}.json"]
     assert (keeper.root / keeper.names()[0]).stat().st_mode & 0o777 == 0o600
     assert keeper.root.stat().st_mode & 0o777 == 0o700
@@ -169,8 +169,8 @@ def test_a_clock_that_jumps_to_and_fro_does_not_wear_the_flash(bench: Bench) -> 
     keeper, written = Keeper(bench), 0
     for number in range(40):
         bench.publish()
-        bench.hands.pass_ms(60_000)
-        bench.hands.wall_ms += HOUR_MS if number % 2 else -HOUR_MS
+        bench.clocks.pass_ms(60_000)
+        bench.clocks.wall_ms += HOUR_MS if number % 2 else -HOUR_MS
         written += keeper.begin()
         keeper.look()
     assert written == 2
@@ -178,10 +178,10 @@ def test_a_clock_that_jumps_to_and_fro_does_not_wear_the_flash(bench: Bench) -> 
 
 def test_a_clock_without_a_battery_gets_a_file_for_each_hour_that_passes(bench: Bench) -> None:
     keeper = Keeper(bench)
-    bench.hands.wall_ms = 0
+    bench.clocks.wall_ms = 0
     keeper.change_and_pass(1)
     first = keeper.newest()["head"]["event"]
-    bench.hands.wall_ms = 0  # after a boot
+    bench.clocks.wall_ms = 0  # after a boot
     keeper.change_and_pass(1)
     assert keeper.names() == ["1970-01-01-01.json"]
     assert keeper.newest()["head"]["event"] > first
@@ -223,9 +223,9 @@ def test_a_clock_that_is_years_ahead_for_an_hour_costs_no_more_than_a_file(bench
     keeper = Keeper(bench)
     keeper.change_and_pass(5)
     before = keeper.names()
-    bench.hands.wall_ms += 10 * 365 * 24 * HOUR_MS
+    bench.clocks.wall_ms += 10 * 365 * 24 * HOUR_MS
     keeper.change_and_pass(1)
-    bench.hands.wall_ms -= 10 * 365 * 24 * HOUR_MS
+    bench.clocks.wall_ms -= 10 * 365 * 24 * HOUR_MS
     keeper.change_and_pass(2)
     assert set(before[1:]) < set(keeper.names())
 
@@ -252,7 +252,7 @@ def test_whatever_interrupts_it_a_file_is_complete_or_absent(
         files = FaultyFiles()
         keeper = Keeper(bench, files, snapshots_max_files=2)
         bench.publish()
-        bench.hands.pass_ms(HOUR_MS)
+        bench.clocks.pass_ms(HOUR_MS)
         newest = keeper.names()[-1:]
         files.arm(kind, number, persistent=True)
         try:
@@ -315,7 +315,7 @@ def test_a_file_that_is_unfinished_at_a_stop_leaves_nothing(bench: Bench, monkey
     for _ in range(50):
         bench.publish()
     keeper = Keeper(bench)
-    bench.hands.pass_ms(HOUR_MS)
+    bench.clocks.pass_ms(HOUR_MS)
     assert keeper.begin()
     while not any(name.endswith(".tmp") for name in keeper.names()):
         keeper.snapshots.step()
@@ -335,7 +335,7 @@ def test_an_abandoned_file_is_not_synced(bench: Bench) -> None:
             goes_on.wait()
 
     keeper.files.fsync = slow
-    bench.hands.pass_ms(HOUR_MS)
+    bench.clocks.pass_ms(HOUR_MS)
     assert keeper.begin()
     while not begun.is_set():
         keeper.snapshots.step()

@@ -306,8 +306,8 @@ def reader(path: Path) -> Iterator[str]:
 
 
 def test_no_other_process_can_stop_the_checkpoint_of_the_log(store: SqliteStore, tmp_path: Path) -> None:
-    with reader(tmp_path / "store.db") as told:
-        assert told == "database is locked"
+    with reader(tmp_path / "store.db") as reported:
+        assert reported == "database is locked"
         insert(store, range(20_000))
         assert store.db.wal_bytes() <= 2 * sqlite_database.WAL_BYTES
     assert not (tmp_path / "store.db-shm").exists()
@@ -319,8 +319,8 @@ def test_with_an_earlier_reader_the_log_grows_with_a_warning_and_is_truncated_af
     path = tmp_path / "store.db"
     insert(store, range(5))
     store.close()
-    with reader(path) as told:
-        assert told == "5"
+    with reader(path) as reported:
+        assert reported == "5"
         store.open()
         insert(store, range(5, 40_000))
         assert store.db.wal_bytes() > sqlite_database.WAL_ALARM_BYTES
@@ -331,8 +331,8 @@ def test_with_an_earlier_reader_the_log_grows_with_a_warning_and_is_truncated_af
     assert store.db.wal_bytes() < 100_000
     store.disk.probe()
     assert connection(store).execute("PRAGMA locking_mode").fetchone() == ("exclusive",)
-    with reader(path) as told:
-        assert told == "database is locked"
+    with reader(path) as reported:
+        assert reported == "database is locked"
 
 
 def test_a_group_of_any_size_uses_no_temporary_file(store: SqliteStore) -> None:

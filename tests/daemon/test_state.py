@@ -102,7 +102,7 @@ def test_a_state_loaded_into_another_store_is_the_same(
     assert load(steady(quietly(bench)), store) == []
     store.close()
     bench.close()
-    other.config, other.hands, other.ids, other.requests = config, bench.hands, bench.ids, bench.requests
+    other.config, other.clocks, other.ids, other.requests = config, bench.clocks, bench.ids, bench.requests
     other.open()
     found = plain(steady(quietly(other)))
     assert (found["queues"], found["messages"]) == (expected["queues"], expected["messages"])

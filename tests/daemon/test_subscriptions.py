@@ -155,7 +155,7 @@ def test_a_delivery_is_undone_even_if_the_disk_refuses_the_first_group(bench: Be
         bench.run(question := bench.make("status", queue="q"))
     assert question.data["metrics"]["inflight"] == 1
     assert bench.live.broker.next_due() == bench.live.clock.now().engine + TASKS_PAUSE_MS
-    bench.hands.pass_ms(TASKS_PAUSE_MS)
+    bench.clocks.pass_ms(TASKS_PAUSE_MS)
     bench.run()
     again = bench.do("consume_next", queue="q")["message"]
     assert (again["messageKey"], again["attempt"]) == (key, 1)

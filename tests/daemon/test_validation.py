@@ -238,8 +238,8 @@ def test_if_a_body_has_very_many_faults_in_alternatives_the_error_says_only_that
     ],
 )
 def test_a_few_faults_in_alternatives_are_listed(schema: dict[str, Any], body: Any, where: str) -> None:
-    (told,) = JsonSchema(schema).problems(body)
-    assert where in told
+    (reported,) = JsonSchema(schema).problems(body)
+    assert where in reported
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ def test_a_body_that_is_not_json_breaks_every_schema(body: dict[str, Any], bench
 def test_both_kinds_of_schema_count(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = with_rules(make_bench, tmp_path)
     bench.do("set_policy", queue="q", policy={"validation": {"schema": SCHEMA}})
-    told = text_of(bench.send("publish", queue="q", message={}))
-    assert told == "field 'deviceId' is required; \"id\" is a required property"
+    reported = text_of(bench.send("publish", queue="q", message={}))
+    assert reported == "field 'deviceId' is required; \"id\" is a required property"
 
 
 def test_an_invalid_message_may_become_a_dead_letter(make_bench: MakeBench, tmp_path: Path) -> None:
@@ -337,9 +337,9 @@ def test_the_answer_is_bounded_whatever_the_rules_say(make_bench: MakeBench, tmp
     root.mkdir()
     rules = [{"field": f"f{number}", "type": "required", "errorMessage": "é" * 100} for number in range(100)]
     (root / "config.json").write_text(json.dumps({"queues": [{"name": "q", "messageSchema": {"rules": rules}}]}))
-    told = text_of(make_bench().open().send("publish", queue="q", message="{}"))
-    assert len(told) < 2100
-    assert told.endswith("; and 81 more")
+    reported = text_of(make_bench().open().send("publish", queue="q", message="{}"))
+    assert len(reported) < 2100
+    assert reported.endswith("; and 81 more")
 
 
 def test_an_invalid_pattern_stops_the_start_with_its_place(tmp_path: Path) -> None:

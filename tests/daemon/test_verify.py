@@ -147,7 +147,7 @@ def test_an_unused_root_is_intact(make_bench: Callable[..., Bench], tmp_path: Pa
 
 def test_a_database_of_the_cpp_system_is_a_note(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench()
-    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms)
+    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.clocks.wall_ms)
     database.message("one")
     database.db.close()
     report = verified(bench, tmp_path)

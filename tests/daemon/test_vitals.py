@@ -45,7 +45,7 @@ def test_metrics_count_requests_by_command_outcome_and_group(bench: Bench) -> No
     key = bench.publish()
     bench.run(*[bench.make("publish", queue="q", message="x") for _ in range(3)])
     lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
-    bench.hands.pass_ms(40)
+    bench.clocks.pass_ms(40)
     bench.do("ack", messageKey=key, leaseId=lease)
     bench.send("ack", messageKey=key)
     bench.send("list_dlq", queue="q")

@@ -92,13 +92,13 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 @pytest.mark.parametrize("fault", ["", *(one[0] for one in SETS if one and one[0] not in ("lost-segment",))])
 def test_the_counts_agree_with_the_journal(lived: Lived, fault: str) -> None:
     life = lived(fault)
-    told = Counter((one["queue"], one["type"]) for one in life.events if "queue" in one)
+    reported = Counter((one["queue"], one["type"]) for one in life.events if "queue" in one)
     for queue, counts in life.truth["queues"].items():
-        assert counts["published"] == told[queue, "published"] > 0
-        assert counts["deliveries"] == told[queue, "leased"]
-        assert counts["acked"] == told[queue, "acked"]
-        assert counts["dead"] == told[queue, "died"]
-        assert counts["purged"] == told[queue, "dropped"]
+        assert counts["published"] == reported[queue, "published"] > 0
+        assert counts["deliveries"] == reported[queue, "leased"]
+        assert counts["acked"] == reported[queue, "acked"]
+        assert counts["dead"] == reported[queue, "died"]
+        assert counts["purged"] == reported[queue, "dropped"]
         ended = [one["failure"]["reasonCode"] for one in life.of("retried", "died", queue=queue)]
         assert counts["failures"] == ended.count("NACKED") + ended.count("RETRY_LIMIT")
 
@@ -243,11 +243,11 @@ def test_a_lost_segment_is_missing_everywhere_and_the_device_says_so(lived: Live
 
 def test_a_restored_copy_reuses_event_numbers(lived: Lived) -> None:
     life, facts = lived("put-back"), lived("put-back").facts("put-back")
-    told: dict[tuple[Any, ...], set[Any]] = {}
+    reported: dict[tuple[Any, ...], set[Any]] = {}
     for one in life.lines:
         if one["kind"] == "event" and "message" in one:
-            told.setdefault((one["root"], one["epoch"], one["event"]), set()).add((one["type"], one["message"]))
-    assert any(len(contents) > 1 for contents in told.values())
+            reported.setdefault((one["root"], one["epoch"], one["event"]), set()).add((one["type"], one["message"]))
+    assert any(len(contents) > 1 for contents in reported.values())
     assert facts["forgotten"][TELEMETRY]["published"] > 0
 
 

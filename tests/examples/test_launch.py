@@ -35,7 +35,7 @@ def test_an_exported_ipc_root_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--root", "/proc/x"], "start: --root /proc/x: cannot be created: "),
         (["--python", "/nope"], "start: --python /nope: cannot be run: No such file or directory"),
@@ -44,10 +44,10 @@ def test_an_exported_ipc_root_is_left_alone(tmp_path):
         (["--seconds", "nan"], "start: --seconds nan: expected a number above 0"),
     ],
 )
-def test_an_impossible_option_is_reported_in_one_line(tmp_path, arguments, told):
+def test_an_impossible_option_is_reported_in_one_line(tmp_path, arguments, reported):
     run = start("--root", str(tmp_path / "run"), *arguments)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith(told)
+    assert run.stderr.startswith(reported)
     assert run.stderr.count("\n") == 1
 
 

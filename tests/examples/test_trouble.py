@@ -29,9 +29,9 @@ def test_failures_are_reported_at_growing_intervals(capsys):
     one = trouble("sensor")
     for _ in range(100):
         one.note("no daemon")
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "sensor: no daemon"
-    assert told[1:] == [f"sensor: no daemon (failure {number} in a row)" for number in (10, 20, 40, 80)]
+    reported = capsys.readouterr().err.splitlines()
+    assert reported[0] == "sensor: no daemon"
+    assert reported[1:] == [f"sensor: no daemon (failure {number} in a row)" for number in (10, 20, 40, 80)]
 
 
 def test_the_end_of_failures_is_reported_once_and_the_next_failure_at_once(capsys):
@@ -42,8 +42,8 @@ def test_the_end_of_failures_is_reported_once_and_the_next_failure_at_once(capsy
     one.over()
     one.over()
     one.note("gone again")
-    told = capsys.readouterr().err.splitlines()
-    assert told == ["sensor: gone", "sensor: works again, after 2 failures", "sensor: gone again"]
+    reported = capsys.readouterr().err.splitlines()
+    assert reported == ["sensor: gone", "sensor: works again, after 2 failures", "sensor: gone again"]
 
 
 @pytest.mark.slow
@@ -66,6 +66,6 @@ def test_a_sensor_without_a_daemon_reports_it_and_stops_when_asked(tmp_path):
     finally:
         sensor.kill()
         sensor.wait()
-    told = (tmp_path / "log").read_text().splitlines()
-    assert len([line for line in told if " is lost: " in line]) == 1
-    assert told[-1] == "sensor: stopped"
+    reported = (tmp_path / "log").read_text().splitlines()
+    assert len([line for line in reported if " is lost: " in line]) == 1
+    assert reported[-1] == "sensor: stopped"

@@ -93,8 +93,8 @@ class Device:
         body = f'{{"of":"{key}"}}'.encode()
         self.messages[key] = Message(queue)
         digest = blake2b(body, digest_size=16).hexdigest()
-        told = {"payloadBytes": len(body), "payloadDigest": digest, "payloadShape": '{"of":"string"}', **fields}
-        self.event("published", queue=queue, message=key, priority=5, client="press", **told)
+        reported = {"payloadBytes": len(body), "payloadDigest": digest, "payloadShape": '{"of":"string"}', **fields}
+        self.event("published", queue=queue, message=key, priority=5, client="press", **reported)
 
     def lease(self, key: str, consumer: str = "worker-1", *, for_ms: int = 30_000) -> None:
         message = self.messages[key]
@@ -225,11 +225,11 @@ class Device:
 
 def write(folder: Path, name: str, device: str, snapshot: str, lines: Iterable[tuple[Kind, Fields]]) -> Path:
     """Lines as a finished snapshot."""
-    told = list(lines)
+    reported = list(lines)
     with SnapshotWriter(folder, f"{name}.jsonl.gz", device, snapshot) as writer:
-        for kind, fields in told:
+        for kind, fields in reported:
             writer.put(kind, fields)
-        return writer.finish(told[0][1].get("firstEvent"), told[0][1].get("lastEvent"))
+        return writer.finish(reported[0][1].get("firstEvent"), reported[0][1].get("lastEvent"))
 
 
 def snapshot_id(of: str) -> str:
@@ -256,16 +256,16 @@ def replace_text(path: Path, text: bytes) -> Path:
 
 def resealed(lines: Iterable[bytes]) -> bytes:
     """Lines of one snapshot, without their trailer, with one that fits them: what a writer of another version made."""
-    told = list(lines)
-    body = b"".join(line + b"\n" for line in told)
-    first = json.loads(told[0])
+    reported = list(lines)
+    body = b"".join(line + b"\n" for line in reported)
+    first = json.loads(reported[0])
     trailer = {
         "device": first["device"],
         "snapshot": first["snapshot"],
         "kind": "trailer",
-        "lines": len(told),
-        "counts": dict(Counter(json.loads(line)["kind"] for line in told)),
-        "lineCrc": sum(map(crc32, told)),
+        "lines": len(reported),
+        "counts": dict(Counter(json.loads(line)["kind"] for line in reported)),
+        "lineCrc": sum(map(crc32, reported)),
         "digest": sha256(body).hexdigest(),
     }
     return body + json.dumps(trailer, separators=(",", ":")).encode() + b"\n"

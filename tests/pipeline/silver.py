@@ -64,8 +64,8 @@ def frames_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> dict[st
         names = table.schema.names
         unknown = {column for row in rows.get(name, ()) for column in row} - set(names) - {"snapshot"}
         assert not unknown, f"{name} has no {unknown}"
-        told = [tuple(row.get(column) for column in names) for row in rows.get(name, ())]
-        frames[name] = spark.createDataFrame(told, table.schema)
+        reported = [tuple(row.get(column) for column in names) for row in rows.get(name, ())]
+        frames[name] = spark.createDataFrame(reported, table.schema)
     return frames
 
 

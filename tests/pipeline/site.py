@@ -39,8 +39,8 @@ class Site(Device):
                 fields["askedEngineMs"] = self.asked.get(fields["consumer"])
             if kind is Kind.DEAD:
                 fields.pop("phase", None)
-        told = [(kind, copy.deepcopy(fields)) for kind, fields in lines if kind is not Kind.METRIC]
-        self.takes.append((self.name, snapshot_id(f"{self.name}/{self.epoch}/{self.snapshots}"), told))
+        reported = [(kind, copy.deepcopy(fields)) for kind, fields in lines if kind is not Kind.METRIC]
+        self.takes.append((self.name, snapshot_id(f"{self.name}/{self.epoch}/{self.snapshots}"), reported))
 
     def new(self, queue: str = "orders", **fields: Any) -> str:
         """Publish a message; its key."""

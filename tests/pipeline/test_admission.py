@@ -51,7 +51,7 @@ def sealed_case(change: Callable[[Lines], Lines], *reasons: str) -> Case:
     return Case(lambda path: replace_text(path, resealed(change(text_of(path).splitlines()[:-1]))), reasons)
 
 
-def told(lines: Lines, number: int, **fields: Any) -> Lines:
+def reported(lines: Lines, number: int, **fields: Any) -> Lines:
     """The lines with other fields in one of them."""
     changed = json.dumps({**json.loads(lines[number]), **fields}, separators=(",", ":")).encode()
     return [*lines[:number], changed, *lines[number + 1 :]]
@@ -102,19 +102,19 @@ CASES = {
     "S6-no-newline": text_case(lambda lines: b"".join(lines)[:-1], "no_final_newline"),
     "S8-nan": text_case(lambda lines: b"".join(lines).replace(b'"value":', b'"value":NaN,"was":', 1), CORRUPT),
     "S8-1e400": text_case(lambda lines: b"".join(lines).replace(b'"value":', b'"value":1e400,"was":', 1), CORRUPT),
-    "S9-text-time": sealed_case(lambda lines: told(lines, 4, wallMs="2026-11-28T10:00:00Z"), CORRUPT),
-    "S12-text": sealed_case(lambda lines: told(lines, 3, payload=BODY)),
-    "S12-no-text": sealed_case(lambda lines: told(lines, 3, payload={"n": [1, "2"]})),
-    "S14-new-field": sealed_case(lambda lines: told(told(lines, 0, minor=7, mood="good"), 3, rain=True)),
+    "S9-text-time": sealed_case(lambda lines: reported(lines, 4, wallMs="2026-11-28T10:00:00Z"), CORRUPT),
+    "S12-text": sealed_case(lambda lines: reported(lines, 3, payload=BODY)),
+    "S12-no-text": sealed_case(lambda lines: reported(lines, 3, payload={"n": [1, "2"]})),
+    "S14-new-field": sealed_case(lambda lines: reported(reported(lines, 0, minor=7, mood="good"), 3, rain=True)),
     "S14-new-kind": sealed_case(lambda lines: [*lines, lines[1].replace(b'"queue"', b'"weather"', 1)]),
-    "S14-now-an-object": sealed_case(lambda lines: told(lines, 3, wallMs={"ms": 1}), CORRUPT),
-    "S14-major": sealed_case(lambda lines: told(lines, 0, major=3), "unknown_major"),
-    "clock": sealed_case(lambda lines: told(lines, 0, wallMs=2**60), "bad_clock"),
-    "clock-of-no-number": sealed_case(lambda lines: told(lines, 0, wallMs="noon"), "bad_clock"),
+    "S14-now-an-object": sealed_case(lambda lines: reported(lines, 3, wallMs={"ms": 1}), CORRUPT),
+    "S14-major": sealed_case(lambda lines: reported(lines, 0, major=3), "unknown_major"),
+    "clock": sealed_case(lambda lines: reported(lines, 0, wallMs=2**60), "bad_clock"),
+    "clock-of-no-number": sealed_case(lambda lines: reported(lines, 0, wallMs="noon"), "bad_clock"),
     "line-lost": text_case(lambda lines: b"".join([*lines[:3], *lines[4:]]), DIFFER),
     "line-twice": text_case(lambda lines: b"".join([*lines[:3], *lines[2:]]), DIFFER),
     "line-changed": text_case(lambda lines: b"".join(lines).replace(b'"ready":', b'"ready":1', 1), "checksum_differs"),
-    "other-device": sealed_case(lambda lines: told(lines, 3, device="stranger"), "foreign_lines"),
+    "other-device": sealed_case(lambda lines: reported(lines, 3, device="stranger"), "foreign_lines"),
     "S19-renamed": named("any other name 100%.jsonl.gz"),
     "S19-plain": Case(as_bare_lines, ()),
     "S21-part": named("S21.jsonl.gz.part"),
@@ -131,7 +131,7 @@ UNSEEN = {name for name in CASES if name in ("S21-part", "S21-copying", "S21-hid
 WHOLE = {"S1-last-bytes", "S1-zeros-behind", "S5-garbage", "S5-array"}
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What is said of a directory: snapshots that are taken, and reasons by the name of the file."""
 
     taken: set[str]
@@ -150,7 +150,7 @@ def look_at(
     landing: Path,
     before_bytes: Callable[[], object] = _nothing,
     before_lines: Callable[[], object] = _nothing,
-) -> Told:
+) -> Reported:
     """Everything from the directory to admission, without a table being written."""
     listed = inventory.listed(spark, str(landing))
     before_bytes()
@@ -165,15 +165,15 @@ def look_at(
     summed = sums(lines, fresh).persist()
     read = with_endings(fresh, lines, summed).persist()
     rows = verdicts(lines, summed, read, spark.createDataFrame([], ORIGINS.schema)).persist()
-    told = rejects(rows, lines, read, refused).collect()
+    reported = rejects(rows, lines, read, refused).collect()
     taken = [row.asDict() for row in rows.where("reason IS NULL").collect()]
     payloads = {row["snapshot"]: row["payload"] for row in lines.where("payload IS NOT NULL").collect()}
     for frame in (seen, fresh, refused, lines, summed, read, rows):
         frame.unpersist()
     reasons: dict[str, list[str]] = {}
-    for row in told:
+    for row in reported:
         reasons.setdefault(row["path"].rpartition("/")[2], []).append(row["reason"])
-    return Told({row["snapshot"] for row in taken}, reasons, taken, payloads)
+    return Reported({row["snapshot"] for row in taken}, reasons, taken, payloads)
 
 
 def snapshot_of(folder: Path, name: str) -> tuple[Path, str]:
@@ -187,7 +187,7 @@ def snapshot_of(folder: Path, name: str) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="module")
-def corpus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, dict[str, str]]:
+def corpus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Reported, dict[str, str]]:
     """All faults in one directory, beside two good files; each device is named after its case."""
     landing = tmp_path_factory.mktemp("landing")
     ids = {}
@@ -200,7 +200,7 @@ def corpus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_each_fault_has_its_reason(corpus: tuple[Told, dict[str, str]], name: str) -> None:
+def test_each_fault_has_its_reason(corpus: tuple[Reported, dict[str, str]], name: str) -> None:
     found, ids = corpus
     files = {file: reasons for file, reasons in found.reasons.items() if file.startswith(f"{name}.")}
     assert [reason for reasons in files.values() for reason in reasons] == list(CASES[name].reasons)
@@ -208,12 +208,12 @@ def test_each_fault_has_its_reason(corpus: tuple[Told, dict[str, str]], name: st
     assert (ids[name] in found.taken) == (is_whole and name not in UNSEEN)
 
 
-def test_good_files_among_bad_ones_are_taken(corpus: tuple[Told, dict[str, str]]) -> None:
+def test_good_files_among_bad_ones_are_taken(corpus: tuple[Reported, dict[str, str]]) -> None:
     found, ids = corpus
     assert {ids["good-1"], ids["good-2"]} <= found.taken
 
 
-def test_unknown_fields_and_kinds_are_counted(corpus: tuple[Told, dict[str, str]]) -> None:
+def test_unknown_fields_and_kinds_are_counted(corpus: tuple[Reported, dict[str, str]]) -> None:
     found, ids = corpus
     counts = {row["snapshot"]: (row["unknown_fields"], row["unknown_lines"]) for row in found.rows}
     assert counts[ids["S14-new-field"]] == (2, 0)
@@ -222,7 +222,7 @@ def test_unknown_fields_and_kinds_are_counted(corpus: tuple[Told, dict[str, str]
 
 
 def test_a_text_body_is_taken_unchanged_and_another_value_as_its_json(
-    corpus: tuple[Told, dict[str, str]],
+    corpus: tuple[Reported, dict[str, str]],
 ) -> None:
     found, ids = corpus
     assert (found.payloads[ids["S12-text"]], found.payloads[ids["S12-no-text"]]) == (BODY, '{"n":[1,"2"]}')
@@ -246,7 +246,7 @@ def test_in_a_bundle_a_fault_costs_at_most_what_follows_it(
     bundle(landing / "damaged.jsonl.gz", [paths["d"], paths["e"], paths["f"]])
     bundle(landing / "twice.jsonl.gz", [paths["g"], paths["g"], paths["h"]])
     (landing / "g.jsonl.gz").write_bytes(paths["g"].read_bytes())
-    changed = resealed(told(text_of(paths["c"]).splitlines()[:-1], 3, priority=9))
+    changed = resealed(reported(text_of(paths["c"]).splitlines()[:-1], 3, priority=9))
     replace_text(landing / "changed.jsonl.gz", changed)
     names = {"device": "a", "snapshot": "bundle", "kind": "bundle", "members": [made["a"][1], "0" * 32]}
     (landing / "named.jsonl").write_text(f"{json.dumps(names)}\n")
@@ -281,8 +281,8 @@ def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(
     types = {field.name: field.dataType.simpleString() for field in wide_schema().fields}
     columns = {*(snake(name) for name in types), "file"}
     fields = [{name: value for name, value in row.asDict().items() if name in columns} for row in rows]
-    told = [{name: value for name, value in row.items() if value is not None} for row in fields]
-    read = sorted(json.dumps(row, sort_keys=True) for row in told if row.pop("file"))
+    reported = [{name: value for name, value in row.items() if value is not None} for row in fields]
+    read = sorted(json.dumps(row, sort_keys=True) for row in reported if row.pop("file"))
     assert read == sorted(json.dumps(_in_columns(line, types), sort_keys=True) for line in wanted)
 
 

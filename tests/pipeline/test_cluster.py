@@ -66,12 +66,12 @@ def cluster(tmp_path_factory, environment):
             return stack.enter_context(started(name, arguments, home / f"{name}.log", environment))
 
         log = start("Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        url = told(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        pages = f"http://127.0.0.1:{told(log, r'MasterWebUI.* started at http://[a-z0-9.]+:([0-9]+)')}"
+        url = reported(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        pages = f"http://127.0.0.1:{reported(log, r'MasterWebUI.* started at http://[a-z0-9.]+:([0-9]+)')}"
         for number in (1, 2):
             place = ["--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(home / str(number))]
             log = start("Worker", *place, "--cores", "1", "--memory", "1g", url)
-            told(log, r"Successfully registered with master")
+            reported(log, r"Successfully registered with master")
         yield url, pages
 
 
@@ -89,7 +89,7 @@ def started(name, arguments, log, environment):
         process.wait(DEADLINE_S)
 
 
-def told(log, pattern):
+def reported(log, pattern):
     """What a log says, as soon as it does."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:

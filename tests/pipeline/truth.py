@@ -23,12 +23,12 @@ def complaints(fleet: Path, shown: Mapping[str, set[str]]) -> list[str]:
     for path in truths:
         device = path.parent.name
         faults = [fault for fault in json.loads(path.read_text())["faults"] if fault["happened"]]
-        told = shown.get(device, set())
+        reported = shown.get(device, set())
         allowed = {report for fault in faults for report in (*fault["reports"], *fault["also"])}
-        wrong += [f"{device}: nothing happened that {report} tells of" for report in sorted(told - allowed)]
+        wrong += [f"{device}: nothing happened that {report} tells of" for report in sorted(reported - allowed)]
         for fault in faults:
             where = {*fault["reports"]} & TOLD or {*fault["also"]} & TOLD
-            if fault["reports"] and not where & told:
+            if fault["reports"] and not where & reported:
                 wrong.append(f"{device}: {fault['name']} is in none of {', '.join(sorted(where))}")
     return wrong
 

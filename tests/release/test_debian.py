@@ -151,9 +151,9 @@ def test_an_upgrade_from_the_last_release_keeps_every_message(machine: Overlay) 
     configuration = json.loads(machine.shell("postroomd check-config --json --root /var/lib/postroom", user="postroom"))
     assert configuration["settings"]["nodeId"] == {"value": "press-07", "source": "file"}
     take = "for n in 2 3; do postroom consume --queue orders --ack --raw; done; postroom status --queue orders --json\n"
-    told = machine.shell(SERVE + take + STOP, user="postroom")
-    assert told.startswith("body-2body-3")
-    assert '"inflight": 1' in told
+    reported = machine.shell(SERVE + take + STOP, user="postroom")
+    assert reported.startswith("body-2body-3")
+    assert '"inflight": 1' in reported
     aside = (
         "postroomd backup --root /var/lib/postroom --to /tmp/backup.tar\n"
         "postroomd restore --root /var/lib/postroom --from /tmp/backup.tar --replace\n"

@@ -62,8 +62,8 @@ def test_a_page_of_the_client_lists_the_options_of_its_help(command: Command, ca
     with pytest.raises(SystemExit):
         parse([*command.path.split()[1:], "--help"])
     lines = re.findall(r"^  (-.*?)(?:  .*)?$", capsys.readouterr().out, re.MULTILINE)
-    told = {name for line in lines for name in re.findall(r"--[a-z][a-z-]*", line)}
-    assert told == {name for option in command.options for name in option.names if name.startswith("--")}
+    reported = {name for line in lines for name in re.findall(r"--[a-z][a-z-]*", line)}
+    assert reported == {name for option in command.options for name in option.names if name.startswith("--")}
 
 
 def test_man_reads_every_page_without_a_warning(share: Path) -> None:

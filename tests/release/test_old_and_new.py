@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from postroom_client import Client
-from tests.client.conftest import PACKAGE, REQUIRED, found_interpreters, run
+from tests.client.conftest import PACKAGE, REQUIRED, available_interpreters, run
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.console.exports import Snapshot
 from tests.release.conftest import MakeRecorded, Recorded
@@ -19,7 +19,7 @@ from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import PATIENCE_S, Daemon
 
 #: One that a device may have had for years, where this machine has it; else the one that runs this.
-OLDEST = next((found_interpreters()[one] for one in REQUIRED if one in found_interpreters()), sys.executable)
+OLDEST = next((available_interpreters()[one] for one in REQUIRED if one in available_interpreters()), sys.executable)
 #: The client's tests against a daemon, as they came with a release.
 AT_A_DAEMON = ("wire.py", "wire_work.py")
 #: What those tests name of the client's inside, and one text, as it was at the last release and as it is now.
@@ -51,8 +51,8 @@ def passes(interpreter: str, client: Path, tests: Path, ipc: Path, out: Path) ->
 def test_the_released_client_passes_the_tests_of_its_time_at_today_s_daemon(
     recorded_client: Recorded, daemon: Daemon, tmp_path: Path
 ) -> None:
-    told = run(OLDEST, recorded_client.installed, "-m", "postroom_client", "--version").stdout
-    assert told == f"postroom {recorded_client.version}\n"
+    reported = run(OLDEST, recorded_client.installed, "-m", "postroom_client", "--version").stdout
+    assert reported == f"postroom {recorded_client.version}\n"
     tests = recorded_client.checkout / "tests" / "client" / "legacy"
     passes(OLDEST, recorded_client.installed, tests, daemon.ipc, tmp_path)
 

@@ -81,16 +81,16 @@ def test_a_version_is_released_once(clone: Path, tmp_path: Path, capsys) -> None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("## 9.0.1", "## 9.0.2", "must begin with ## 9.0.1"),
         ("- Something that a user notices.\n", "", "has no lines for 9.0.1"),
     ],
 )
-def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, told: str, clone: Path) -> None:
+def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, reported: str, clone: Path) -> None:
     client = raise_version(clone)
     change(clone, "packages/client/CHANGELOG.md", old, new)
-    with pytest.raises(ReleaseError, match=told):
+    with pytest.raises(ReleaseError, match=reported):
         check_fit(client, clone)
 
 
@@ -119,7 +119,7 @@ def broken(wheel: Path, made: Path, remove: str = "", add: str = "", replace: tu
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [
         ({"remove": "postroom_client/errors.pyi"}, "lacks postroom_client/errors.pyi"),
         ({"add": "tests/test_it.py"}, "contains tests/test_it.py, which is not part of the package"),
@@ -128,8 +128,8 @@ def broken(wheel: Path, made: Path, remove: str = "", add: str = "", replace: tu
         ({"remove": "licenses/LICENSE"}, "RECORD does not list"),
     ],
 )
-def test_a_wheel_that_differs_from_its_package_is_refused(fault, told: str, client_wheel: Path, tmp_path) -> None:
-    with pytest.raises(ReleaseError, match=told):
+def test_a_wheel_that_differs_from_its_package_is_refused(fault, reported: str, client_wheel: Path, tmp_path) -> None:
+    with pytest.raises(ReleaseError, match=reported):
         check_wheel(broken(client_wheel, tmp_path, **fault), find_package("client"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from postroom_client import __version__
 from tests.client.conftest import PACKAGE, REQUIRED, ROOT, run
-from tests.client.conftest import found_interpreters as interpreters
+from tests.client.conftest import available_interpreters as interpreters
 
 
 def vendor(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -42,8 +42,8 @@ def test_a_copy_is_imported_by_the_interpreter_that_is_named(version: str, tmp_p
     done = vendor(tmp_path, "--python", version)
     assert done.returncode == 0, done.stderr
     assert f"imported by Python {version}." in done.stderr
-    told = run(interpreters().get(version, sys.executable), tmp_path, "-S", "-m", "postroom_client", "--version")
-    assert told.stdout.startswith("postroom "), told.stdout
+    reported = run(interpreters().get(version, sys.executable), tmp_path, "-S", "-m", "postroom_client", "--version")
+    assert reported.stdout.startswith("postroom "), reported.stdout
 
 
 def test_a_copy_is_the_source_with_licence_and_stamp_and_nothing_else(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def unstamp(copy: Path) -> str:
 def test_a_copy_that_somebody_has_changed_is_replaced_by_force_alone(hand, tmp_path: Path) -> None:
     copy = copied(tmp_path)
     fresh = set(files(copy))
-    told = hand(copy)
+    reported = hand(copy)
     before = files(copy)
     refused = vendor(tmp_path)
     assert refused.returncode == 1
-    assert told in refused.stderr
+    assert reported in refused.stderr
     assert "--force" in refused.stderr
     assert files(copy) == before
     assert vendor(tmp_path, "--force").returncode == 0
@@ -128,7 +128,7 @@ def test_a_client_that_cannot_be_imported_does_not_replace_one_that_can(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "reported"),
     [
         ([], 2, "name the directory in which to put"),
         (["{tmp}", "{tmp}"], 2, "one directory"),
@@ -140,11 +140,11 @@ def test_a_client_that_cannot_be_imported_does_not_replace_one_that_can(tmp_path
     ],
 )
 def test_an_impossible_request_is_reported_in_one_line_and_leaves_nothing(
-    arguments, status, told, tmp_path: Path
+    arguments, status, reported, tmp_path: Path
 ) -> None:
     done = vendor(*(one.format(tmp=tmp_path) for one in arguments))
     assert (done.returncode, done.stdout) == (status, "")
-    assert told in done.stderr
+    assert reported in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert names(tmp_path) == set()
 

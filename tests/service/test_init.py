@@ -14,9 +14,9 @@ def test_a_system_without_systemd_gets_users_and_directories_too(machine: Machin
     )
     words = ["env", "PATH=/tools", "postroomd", "init", "--system", "--root", "/srv/postroom"]
     machine.run("sh", "-c", "mkdir /srv/postroom && echo '{}' >/srv/postroom/config.json")  # which served one user
-    told = machine.run(*words)
-    assert "start it as the user postroom: /tools/postroomd run --root /srv/postroom" in told
-    assert "/srv/postroom/config.json: exists, and is the one that applies" in told
+    reported = machine.run(*words)
+    assert "start it as the user postroom: /tools/postroomd run --root /srv/postroom" in reported
+    assert "/srv/postroom/config.json: exists, and is the one that applies" in reported
     assert machine.run("stat", "--format", "%U %G %a", "/srv/postroom/ipc/requests") == "postroom postroom 3733\n"
     machine.run("postroomd", "check-permissions", "--root", "/srv/postroom")
     assert "/srv/postroom with its directories: exist" in machine.run(*words)

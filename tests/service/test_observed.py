@@ -20,7 +20,7 @@ RuntimeDirectoryPreserve=yes
 
 
 @pytest.fixture(scope="module", autouse=True)
-def told(served: RunningService) -> Iterator[None]:
+def reported(served: RunningService) -> Iterator[None]:
     """The service writes all that it can."""
     served.machine.write(f"/etc/systemd/system/{UNIT}.d/figures.conf", DROP_IN)
     tree = {"paths": {"logRoot": "/var/log/postroom"}, "metrics": {"file": FIGURES, "intervalSec": 1}}

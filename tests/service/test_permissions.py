@@ -73,8 +73,8 @@ def still(machine: Machine) -> RunningService:
 
 
 def test_owners_groups_and_modes_are_as_designed(still: RunningService) -> None:
-    told = still.machine.run("stat", "--format", "%n %U %G %a", *DESIGN)
-    assert dict(line.split(" ", 1) for line in told.splitlines()) == DESIGN
+    reported = still.machine.run("stat", "--format", "%n %U %G %a", *DESIGN)
+    assert dict(line.split(" ", 1) for line in reported.splitlines()) == DESIGN
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
@@ -83,8 +83,8 @@ def test_faults_are_reported_with_the_remedy(still: RunningService, damage: dict
         still.machine.run("sh", "-c", command)
     code, findings = still.permissions()
     assert code == 3
-    told = "\n".join(f"{one['path']}: {one['problem']}" for one in findings)
-    assert [words for words in damage.values() if words not in told] == []
+    reported = "\n".join(f"{one['path']}: {one['problem']}" for one in findings)
+    assert [words for words in damage.values() if words not in reported] == []
     for _ in range(4):  # mending one thing may show another
         for finding in findings:
             still.machine.run("sh", "-c", finding["mend"])
@@ -96,16 +96,16 @@ def test_faults_are_reported_with_the_remedy(still: RunningService, damage: dict
 
 def test_the_text_says_what_to_do_and_how_many_there_are(still: RunningService) -> None:
     still.machine.run("chmod", "0755", f"{IPC}/requests")
-    told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
-    assert f"    chmod 03733 {IPC}/requests\n1 problem found with this root for several users\n" in told
+    reported = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
+    assert f"    chmod 03733 {IPC}/requests\n1 problem found with this root for several users\n" in reported
     still.machine.run("chmod", "3733", f"{IPC}/requests")
 
 
 def test_a_clients_name_can_neither_forge_advice_nor_reach_files_of_root(still: RunningService) -> None:
     still.machine.run("mkdir", f"{IPC}/responses/x\n    rm -rf ~\x1b[2J", user="anna")
-    told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
-    assert "\n    rm -rf ~" not in told
-    assert "\x1b" not in told
+    reported = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
+    assert "\n    rm -rf ~" not in reported
+    assert "\x1b" not in reported
     still.machine.run("install", "-d", "-o", "anna", "-m", "0700", _BOX)
     findings = still.permissions()[1]
     still.machine.run("rm", "-r", _BOX)
@@ -123,9 +123,9 @@ def test_a_root_of_one_user_is_closed_to_others(machine: Machine) -> None:
     check = ["postroomd", "check-permissions", "--json", "--root", "/srv/own"]
     assert json.loads(machine.run(*check)) == {"ok": True, "setUp": "one-user", "findings": []}
     machine.run("chmod", "0755", "/srv/own")
-    told = machine.ask(*check)
-    assert told.returncode == 3
-    assert json.loads(told.stdout)["findings"][0]["mend"] == "chmod 00700 /srv/own"
+    reported = machine.ask(*check)
+    assert reported.returncode == 3
+    assert json.loads(reported.stdout)["findings"][0]["mend"] == "chmod 00700 /srv/own"
     machine.run("chmod", "0700", "/srv/own")
     assert machine.ask(*check, "--several-users").returncode == 3
 

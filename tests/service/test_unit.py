@@ -44,10 +44,10 @@ def test_the_unit_has_a_low_exposure() -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
     analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SHARE / "postroomd.service")]
-    told = subprocess.run(analyze, capture_output=True, text=True).stdout
-    exposure = re.search(r"Overall exposure level for postroomd.service: (\d+\.\d)", told)
-    assert exposure, told
-    assert float(exposure[1]) <= EXPOSURE, told
+    reported = subprocess.run(analyze, capture_output=True, text=True).stdout
+    exposure = re.search(r"Overall exposure level for postroomd.service: (\d+\.\d)", reported)
+    assert exposure, reported
+    assert float(exposure[1]) <= EXPOSURE, reported
 
 
 def test_packaging_has_the_files_that_are_installed() -> None:
@@ -328,9 +328,9 @@ def test_a_mailbox_removed_under_a_daemon_is_recreated_if_permitted(served: Runn
 
 
 def test_existing_setup_stays_and_missing_parts_are_added(served: RunningService) -> None:
-    told = served.machine.run("postroomd", "init", "--system")
-    assert f"{CONFIGURATION}: exists" in told
-    assert "/etc/systemd/system/postroomd.service: exists\n" in told
+    reported = served.machine.run("postroomd", "init", "--system")
+    assert f"{CONFIGURATION}: exists" in reported
+    assert "/etc/systemd/system/postroomd.service: exists\n" in reported
     served.machine.run("rm", "/etc/tmpfiles.d/postroom.conf")
     assert "/etc/tmpfiles.d/postroom.conf: created" in served.machine.run("postroomd", "init", "--system")
 

@@ -215,13 +215,13 @@ def _ended(event: Event, ledger: Ledger) -> Message:
     return message
 
 
-def _kept_back(event: Event, ledger: Ledger) -> None:
+def _put_on_hold(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
     assert message.state in ("ready", "delayed"), f"{event['key']} is held while it is {message.state}"
     message.state = "held"
 
 
-def _let_go(event: Event, ledger: Ledger) -> None:
+def _unhold(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
     assert message.state == "held", f"{event['key']} is let go while it is {message.state}"
     message.due = event.get("dueEngineMs", 0)
@@ -266,8 +266,8 @@ _RULES = {
     "retried": _retried,
     "died": _died,
     "dropped": _dropped,
-    "held": _kept_back,
-    "unheld": _let_go,
+    "held": _put_on_hold,
+    "unheld": _unhold,
     "moved": _moved,
     "reprocessed": _reprocessed,
     "quarantined": _set_apart,

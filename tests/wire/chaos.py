@@ -106,10 +106,10 @@ def run_chaos(daemon: Daemon, messages: int, kills: int, seed: int, patience_s: 
             if process.poll() is None:
                 process.kill()
             process.wait()
-    told = [[json.loads(line) for line in path.read_text("utf-8").splitlines()] for path in notes]
+    reported = [[json.loads(line) for line in path.read_text("utf-8").splitlines()] for path in notes]
     totals = {queue: daemon.ask("status", queue=queue) for queue in QUEUES}
-    outcome = Outcome(time.monotonic() - began, kills, [list_[0][1] for list_ in told])
-    judge(daemon.events(), [note for list_ in told for note in list_], totals, messages, outcome)
+    outcome = Outcome(time.monotonic() - began, kills, [list_[0][1] for list_ in reported])
+    judge(daemon.events(), [note for list_ in reported for note in list_], totals, messages, outcome)
     return outcome
 
 
@@ -158,13 +158,13 @@ def judge(
     """Compare what the clients were told with what the journal says."""
     ledger = audit(events)  # dense ids, checksums, one holder a lease, no request executed twice
     outcome.events = Counter(event["type"] for event in events)
-    told = defaultdict(list)
+    reported = defaultdict(list)
     for note in notes:
-        told[note[0]].append(note[1:])
-    uids = _uids(events, told)
-    _judge_publishes(uids, told, messages)
-    _judge_deliveries(events, uids, told, outcome)
-    for _, _, _, code in told["refused"]:
+        reported[note[0]].append(note[1:])
+    uids = _uids(events, reported)
+    _judge_publishes(uids, reported, messages)
+    _judge_deliveries(events, uids, reported, outcome)
+    for _, _, _, code in reported["refused"]:
         assert code in ("ERR_LEASE_EXPIRED", "ERR_LEASE_MISMATCH", "ERR_MESSAGE_NOT_FOUND"), code
         outcome.refused[code] += 1
     for queue, status in statuses.items():
@@ -176,10 +176,10 @@ def judge(
         assert ledger.counts(queue) == shown, queue
 
 
-def _uids(events: list[Event], told: dict[str, Notes]) -> dict[str, str]:
+def _uids(events: list[Event], reported: dict[str, Notes]) -> dict[str, str]:
     """What was published under which key, by the requests that the clients noted down: a body may lie in a file."""
-    of_request = {request: uid for uid, request in told["attempt"]}
-    assert len(of_request) == len(told["attempt"])
+    of_request = {request: uid for uid, request in reported["attempt"]}
+    assert len(of_request) == len(reported["attempt"])
     uids = {}
     for event in events:
         if event["type"] == "published":
@@ -189,32 +189,32 @@ def _uids(events: list[Event], told: dict[str, Notes]) -> dict[str, str]:
     return uids
 
 
-def _judge_publishes(uids: dict[str, str], told: dict[str, Notes], messages: int) -> None:
+def _judge_publishes(uids: dict[str, str], reported: dict[str, Notes], messages: int) -> None:
     """Nothing acknowledged is lost, nothing is published twice."""
     keys = defaultdict(list)
     for key, uid in uids.items():
         keys[uid].append(key)
-    acknowledged = dict(told["published"])
-    assert len(told["published"]) == len(acknowledged) == messages
+    acknowledged = dict(reported["published"])
+    assert len(reported["published"]) == len(acknowledged) == messages
     for uid, key in acknowledged.items():
         assert keys[uid] == [key], f"acknowledged {uid} as {key}: {keys[uid]}"
     for uid, found in keys.items():
         assert len(found) == 1, f"{uid} is published {len(found)} times"
 
 
-def _judge_deliveries(events: list[Event], uids: dict[str, str], told: dict[str, Notes], outcome: Outcome) -> None:
+def _judge_deliveries(events: list[Event], uids: dict[str, str], reported: dict[str, Notes], outcome: Outcome) -> None:
     """Every delivery that a client saw is in the journal, and of what was published under that key; every settlement is
     there too, and every redelivery has its reason."""
     leases = {event["lease"]: event for event in events if event["type"] == "leased"}
-    for uid, key, lease, attempt, consumer in told["delivered"]:
+    for uid, key, lease, attempt, consumer in reported["delivered"]:
         event = leases[lease]
         assert (event["key"], event["attempt"], event["consumer"]) == (key, attempt, consumer), uid
         assert uids[key] == uid, f"{key} was published as {uids[key]} and delivered as {uid}"
     names = {"ack": ["acked"], "release": ["released"], "extend_lease": ["lease_extended"], "nack": ["retried", "died"]}
     settled = {(event["lease"], event["type"]) for event in events if "by" in event and "lease" in event}
-    for command, key, lease in told["settled"]:
+    for command, key, lease in reported["settled"]:
         assert any((lease, name) in settled for name in names[command]), f"{command} of {key} under {lease} is lost"
-    told_acks = {key for command, key, _ in told["settled"] if command == "ack"}
+    told_acks = {key for command, key, _ in reported["settled"] if command == "ack"}
     acked = Counter(event["key"] for event in events if event["type"] == "acked")
     assert set(acked.values()) <= {1}
     assert told_acks == set(acked), "an ack happened that nobody was told of, or was told and did not happen"

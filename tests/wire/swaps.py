@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.wire.daemon import Daemon
-from tests.wire.users import ANNA, BERT, acting_as, client_of, held_files, send_as
+from tests.wire.users import ANNA, BERT, acting_as, client_of, send_as, spilled_files
 
 #: What only the daemon may read; nobody is ever to see it.
 SECRET: Final = b"the secret of the daemon"
@@ -131,7 +131,7 @@ def run_swaps(daemon: Daemon, swaps: int, number: int) -> Counter[str]:
 def _left(daemon: Daemon) -> int:
     """How much is still to be taken from ``requests/`` and ``held/``; directories stay under names of their own."""
     requests = [name for name in os.listdir(daemon.requests) if name.endswith(".json")]
-    return len(held_files(daemon)) + len(requests)
+    return len(spilled_files(daemon)) + len(requests)
 
 
 def _forget_answers(daemon: Daemon) -> None:

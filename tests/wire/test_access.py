@@ -233,8 +233,8 @@ def test_a_registered_client_id_belongs_to_its_user_even_if_another_made_its_res
     put_as(daemon, ANNA, owners)
     assert "belongs to another user" in daemon.reason(owners.name)
     found = json.loads(daemon.tool("check-permissions", "--several-users", "--json").stdout)["findings"]
-    told = {one["path"]: one for one in found if one["kind"] == "client"}
-    assert told[str(daemon.responses / "press-7")]["problem"] == (
+    reported = {one["path"]: one for one in found if one["kind"] == "client"}
+    assert reported[str(daemon.responses / "press-7")]["problem"] == (
         f"is registered for user {ANNA}, but belongs to {BERT}"
     )
     refused = daemon.tool("add-client", "press-7", "--user", str(BERT))
@@ -270,11 +270,11 @@ def test_a_reload_replaces_the_rules_for_new_and_waiting_requests(make_shared: M
     waiting = send_as(daemon, ANNA, "consume_next", {"queue": "line.a", "waitMs": 600_000})
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 1, "she waits")
 
-    def reload(rules: Fields, told: str) -> None:
-        seen = daemon.log().count(told)
+    def reload(rules: Fields, reported: str) -> None:
+        seen = daemon.log().count(reported)
         (daemon.root / "config.json").write_text(json.dumps(rules))
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait(lambda: daemon.log().count(told) > seen, "it was reloaded")
+        daemon.wait(lambda: daemon.log().count(reported) > seen, "it was reloaded")
 
     reload({"access": {"rules": RULES["access"]["rules"]}}, "reload refused")
     assert code_of(daemon, BERT, "publish", queue="line.b") == FORBIDDEN

@@ -80,17 +80,17 @@ def test_an_interrupted_command_says_how_much_is_done_and_how_to_continue(daemon
     assert process.stderr
     far = process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
+    _, reported = process.communicate()
     assert process.returncode == 130
     assert re.fullmatch(r"ready again so far: \d+\n", far)
-    done = int(re.findall(r"stopped: ready again: (\d+)", told)[0])
+    done = int(re.findall(r"stopped: ready again: (\d+)", reported)[0])
     assert 0 < done < 300
     assert done <= daemon.counts("q")["ready"] <= done + 2
     late = bury(daemon, "other", 1)  # who goes on does what the first one meant, and no more
     daemon.ask("reprocess_dlq", messageKey=late[0], to="q")
     died = daemon.ask("consume_next", queue="q", max=1000)["messages"]
     daemon.ask("nack_batch", items=[receipt(one) | {"reason": "bad again"} for one in died])
-    rest = shlex.split(told.partition("continue with: ")[2].replace("--rate 20", ""))
+    rest = shlex.split(reported.partition("continue with: ")[2].replace("--rate 20", ""))
     assert rest[0] == "postroom"
     data = postroom(daemon, *rest[1:])
     assert len(died) - 1 + data["reprocessed"] == 300
@@ -103,10 +103,10 @@ def test_a_command_without_an_answer_says_how_much_is_done_and_how_to_continue(d
     process = subprocess.Popen(command(daemon, *words), stderr=subprocess.PIPE, text=True)
     daemon.wait(lambda: daemon.counts("q").get("ready", 0) > 3, "some are ready again")
     daemon.freeze()
-    _, told = process.communicate()
+    _, reported = process.communicate()
     daemon.thaw()
     assert process.returncode == 3
-    rest = shlex.split(told.partition("continue with: ")[2].partition("\n")[0].replace("--rate 10", ""))
+    rest = shlex.split(reported.partition("continue with: ")[2].partition("\n")[0].replace("--rate 10", ""))
     postroom(daemon, *rest[1:])
     assert daemon.counts("q") == {"ready": 30}
 
@@ -130,9 +130,9 @@ def test_dead_letters_are_removed_from_a_terminal_only_after_confirmation(
         os.close(other_end)
         keyboard.write(answer + "\n")
         keyboard.flush()
-        told, _ = process.communicate(timeout=60)
-    assert "2 messages will be removed from q.dlq" in told
-    assert process.returncode == status, told
+        reported, _ = process.communicate(timeout=60)
+    assert "2 messages will be removed from q.dlq" in reported
+    assert process.returncode == status, reported
     assert daemon.counts("q").get("dlq", 0) == left
 
 
@@ -148,8 +148,8 @@ def test_reprocessing_keeps_to_the_given_rate(daemon: Daemon) -> None:
 
 def assert_goes_on_to(count: int, pages: Iterable[int]) -> None:
     """Pages tell how far they have come. On a busy machine there are more of them."""
-    told = list(pages)
-    assert told == sorted(told) and told[-1] == count and len(told) > 1
+    reported = list(pages)
+    assert reported == sorted(reported) and reported[-1] == count and len(reported) > 1
 
 
 def test_the_client_removes_all_and_counts_all_without_removing(daemon: Daemon) -> None:
@@ -276,8 +276,8 @@ def test_an_ack_by_a_consumer_stopped_past_its_lease_changes_nothing(daemon: Dae
     fresh = daemon.ask("consume_next", queue=name, waitMs=30_000, consumerId="fresh")
     assert fresh["message"]["messageKey"] == key
     late.send_signal(signal.SIGCONT)
-    told, _ = late.communicate("\n")
-    assert told in ("ERR_LEASE_MISMATCH\n", "ERR_LEASE_EXPIRED\n")
+    reported, _ = late.communicate("\n")
+    assert reported in ("ERR_LEASE_MISMATCH\n", "ERR_LEASE_EXPIRED\n")
     assert daemon.counts("q") == {"dlq" if name == "q.dlq" else "inflight": 1}
     daemon.settle("ack", fresh)
     assert daemon.counts("q") == {}

@@ -67,8 +67,8 @@ def test_a_repeat_of_any_command_gets_the_first_answer_and_changes_nothing(daemo
     count = len(daemon.events())
     for kill in (True, False):
         daemon.restart(kill=kill)
-        for sent, told in firsts:
-            assert without_clocks(daemon.again(sent)) == told
+        for sent, reported in firsts:
+            assert without_clocks(daemon.again(sent)) == reported
     assert [e["type"] for e in daemon.events()[count:]] == ["clock_marked"] * 3, "a repeat was executed after a restart"
 
 
@@ -81,15 +81,15 @@ def test_a_duplicate_is_one_for_the_next_daemon_even_when_the_key_is_free_again(
     takes_keys_once(daemon)
     first = daemon.ask("publish", queue="q", deduplicationKey="k")
     sent = daemon.send("publish", {"queue": "q", "deduplicationKey": "k"})
-    told = daemon.answer(sent)
-    assert told["data"] == first | {"duplicate": True}
+    reported = daemon.answer(sent)
+    assert reported["data"] == first | {"duplicate": True}
     daemon.settle("ack", daemon.consume("q"))
     daemon.restart(kill=True)
-    assert daemon.again(sent) == told
+    assert daemon.again(sent) == reported
     assert daemon.counts("q") == {}
     assert "duplicate" not in daemon.ask("publish", queue="q", deduplicationKey="k")  # another request is taken
     daemon.restart(kill=True)
-    assert daemon.again(sent) == told
+    assert daemon.again(sent) == reported
     assert daemon.counts("q") == {"ready": 1}
 
 
@@ -105,9 +105,9 @@ def test_batches_with_duplicates_are_answered_as_before_by_the_next_daemon(daemo
         daemon.ask("publish", queue=queue, deduplicationKey="old")
         messages = [{"deduplicationKey": key, **({"ttlMs": -1} if key == "bad" else {})} for key in keys]
         sent = daemon.send("publish_batch", {"queue": queue, "messages": messages})
-        told = daemon.answer(sent)
-        batches.append((queue, sent, told))
-        assert sum(one.get("duplicate", False) for one in told["data"]["results"]) == sum(
+        reported = daemon.answer(sent)
+        batches.append((queue, sent, reported))
+        assert sum(one.get("duplicate", False) for one in reported["data"]["results"]) == sum(
             key in keys[:place] or key == "old" for place, key in enumerate(keys)
         )
         while daemon.counts(queue):
@@ -115,8 +115,8 @@ def test_batches_with_duplicates_are_answered_as_before_by_the_next_daemon(daemo
     events = len(daemon.events("published"))
     for _ in range(2):
         daemon.restart(kill=True)
-        for _, sent, told in batches:
-            assert daemon.again(sent) == told
+        for _, sent, reported in batches:
+            assert daemon.again(sent) == reported
     assert [daemon.counts(queue) for queue, _, _ in batches] == [{}] * len(BATCHES)
     assert len(daemon.events("published")) == events
 

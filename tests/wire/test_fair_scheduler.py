@@ -16,9 +16,9 @@ from tests.wire.users import (
     BERT,
     CARL,
     acting_as,
-    held_files,
     publish_as,
     send_as,
+    spilled_files,
     who_published,
 )
 
@@ -27,7 +27,7 @@ SMALL = ("--limits-user-share-requests", "10", "--limits-user-turn-requests", "4
 
 
 def is_empty(daemon: Daemon) -> bool:
-    return not list(daemon.requests.iterdir()) and not held_files(daemon)
+    return not list(daemon.requests.iterdir()) and not spilled_files(daemon)
 
 
 def test_all_requests_of_a_very_busy_user_are_done_in_order(make_shared: MakeDaemon) -> None:
@@ -63,7 +63,7 @@ def test_requests_spilled_when_the_daemon_dies_are_done_once_and_in_order(make_s
         daemon.thaw()
         daemon.wait((daemon.ipc / "held" / str(ANNA)).is_dir, "some are held")
         daemon.kill()
-        met += bool(held_files(daemon))
+        met += bool(spilled_files(daemon))
         daemon.start()
     assert met, "all was worked off before each kill"
     for one in sent:
@@ -85,7 +85,7 @@ def test_a_spilled_request_waits_for_a_message_and_gets_it(make_shared: MakeDaem
     waiting = [send_as(daemon, ANNA, "consume_next", {"queue": "q", "waitMs": 60_000}) for _ in range(20)]
     daemon.thaw()
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 20, "all wait")
-    assert len(held_files(daemon)) == 19
+    assert len(spilled_files(daemon)) == 19
     for number in range(20):
         daemon.publish("q", str(number))
     got = [daemon.answer(one)["data"]["message"]["payload"] for one in waiting]

@@ -68,8 +68,8 @@ def test_each_item_of_a_batch_has_its_own_headers(daemon: Daemon) -> None:
     ]
     daemon.ask("publish_batch", queue="q", messages=items)
     for number, one in enumerate(daemon.ask("consume_next", queue="q", max=3)["messages"]):
-        told = carried(one["message"])
-        assert told == {**HEADERS, "deduplicationKey": f"{number}", "correlationId": f"{number}"}
+        reported = carried(one["message"])
+        assert reported == {**HEADERS, "deduplicationKey": f"{number}", "correlationId": f"{number}"}
 
 
 def test_the_command_line_sends_and_shows_all_headers(daemon: Daemon) -> None:
@@ -89,8 +89,8 @@ def test_the_command_line_sends_and_shows_all_headers(daemon: Daemon) -> None:
     for _ in range(3):
         done = postroom(daemon, "publish", "--queue", "q", "--binary", *words, data=BODY)
         assert done.returncode == 0, done.stderr
-    told = postroom(daemon, "consume", "--queue", "q")
-    rows = [" ".join(line.split()) for line in told.stdout.decode().splitlines()]
+    reported = postroom(daemon, "consume", "--queue", "q")
+    rows = [" ".join(line.split()) for line in reported.stdout.decode().splitlines()]
     for row in ("type frame", "trace id trace-7", f"traceparent {HEADERS['traceparent']}", "correlation id order 17"):
         assert row in rows
     for row in ("reply to answers", "content type image/x-raw", 'attributes {"lens": [1, 2]}', "dedup key frame-9"):

@@ -114,8 +114,8 @@ def test_requests_written_before_the_start_are_served(make_daemon) -> None:
 
 def watched_inodes(daemon: Daemon) -> set[int]:
     """The inodes that the daemon has inotify watches on."""
-    told = [path.read_text() for path in Path(f"/proc/{daemon.process.pid}/fdinfo").iterdir()]
-    return {int(inode, 16) for text in told for inode in re.findall(r"^inotify wd:\S+ ino:(\S+)", text, re.M)}
+    reported = [path.read_text() for path in Path(f"/proc/{daemon.process.pid}/fdinfo").iterdir()]
+    return {int(inode, 16) for text in reported for inode in re.findall(r"^inotify wd:\S+ ino:(\S+)", text, re.M)}
 
 
 @pytest.mark.parametrize("how", ["renamed away", "removed"])

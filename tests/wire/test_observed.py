@@ -46,10 +46,10 @@ def disturb(daemon: Daemon, count: int) -> None:
 def test_a_log_that_is_not_a_terminal_has_one_json_object_a_line(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon("--lease-sweep-interval-ms", "0").start()
     daemon.stop()
-    told = records(daemon.log())
-    assert [one["level"] for one in told[:2]] == ["info", "warning"]
-    assert (told[0]["message"].startswith("postroomd "), told[-1]["message"]) == (True, "stopped")
-    assert all(one["time"].endswith("Z") and one["logger"].startswith("postroom_daemon") for one in told)
+    reported = records(daemon.log())
+    assert [one["level"] for one in reported[:2]] == ["info", "warning"]
+    assert (reported[0]["message"].startswith("postroomd "), reported[-1]["message"]) == (True, "stopped")
+    assert all(one["time"].endswith("Z") and one["logger"].startswith("postroom_daemon") for one in reported)
 
 
 def test_the_log_also_goes_to_files_if_a_directory_is_configured(make_daemon: MakeDaemon) -> None:
@@ -57,26 +57,29 @@ def test_the_log_also_goes_to_files_if_a_directory_is_configured(make_daemon: Ma
     daemon.restart()
     daemon.stop()
     (path,) = (daemon.root / "logs").iterdir()
-    told = [one["message"] for one in records(path.read_text())]
-    assert [line.split(" ", 2)[2] for line in daemon.log().splitlines()] == told
-    assert told.count("stopped") == 2
+    reported = [one["message"] for one in records(path.read_text())]
+    assert [line.split(" ", 2)[2] for line in daemon.log().splitlines()] == reported
+    assert reported.count("stopped") == 2
 
 
 def test_records_logged_too_often_are_counted(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon("--log-per-minute", "3").start()
     disturb(daemon, 10)
     daemon.stop()
-    told = [one for one in records(daemon.log()) if "is a directory" in one["message"]]
-    assert [one.get("suppressed", 0) for one in told] == [0, 0, 0, 6]
-    assert told[-1]["message"].endswith(" (and 6 more like it in the last minute)")
+    reported = [one for one in records(daemon.log()) if "is a directory" in one["message"]]
+    assert [one.get("suppressed", 0) for one in reported] == [0, 0, 0, 6]
+    assert reported[-1]["message"].endswith(" (and 6 more like it in the last minute)")
 
 
 def test_a_rejected_request_is_logged_with_its_file_and_cannot_forge_a_record(daemon: Daemon) -> None:
     name = 'a"\n{"level": "critical"}.json'
     daemon.put(b"no JSON", name)
     daemon.reason(name)
-    (told,) = [one for one in records(daemon.log()) if one["level"] == "warning"]
-    assert (told["file"], told["logger"]) == (name.replace("\n", "\\n"), "postroom_daemon.doors.mailbox.rejected")
+    (reported,) = [one for one in records(daemon.log()) if one["level"] == "warning"]
+    assert (reported["file"], reported["logger"]) == (
+        name.replace("\n", "\\n"),
+        "postroom_daemon.doors.mailbox.rejected",
+    )
 
 
 def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: MakeDaemon, tmp_path: Path) -> None:
@@ -90,12 +93,12 @@ def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: 
         disturb(daemon, 1)
         daemon.stop()
         reader.setblocking(False)
-        told: list[dict[str, str]] = []
-        while not told or told[-1]["MESSAGE"] != "stopped":
-            told.append(read_fields(reader.recv(2**20)))
+        reported: list[dict[str, str]] = []
+        while not reported or reported[-1]["MESSAGE"] != "stopped":
+            reported.append(read_fields(reader.recv(2**20)))
     assert daemon.log() == ""
-    assert {one["SYSLOG_IDENTIFIER"] for one in told} == {"postroomd"}
-    (warning,) = [one for one in told if one["PRIORITY"] == "4"]
+    assert {one["SYSLOG_IDENTIFIER"] for one in reported} == {"postroomd"}
+    (warning,) = [one for one in reported if one["PRIORITY"] == "4"]
     assert (warning["CODE_FILE"], warning["POSTROOM_LOGGER"]) == (
         "request_files.py",
         "postroom_daemon.doors.mailbox.request_files",
@@ -123,8 +126,8 @@ def test_a_trace_goes_from_the_request_to_its_event_and_its_traffic_line_and_thr
     assert event["by"]["traceparent"] == TRACE
     daemon.wait(lambda: sent.request_id in traffic(daemon), "the traffic line is written")
     assert traffic(daemon)[sent.request_id]["traceparent"] == TRACE
-    (told,) = daemon.ask("get_message", messageKey=key, events=1)["events"]
-    assert told["by"]["traceparent"] == TRACE
+    (reported,) = daemon.ask("get_message", messageKey=key, events=1)["events"]
+    assert reported["by"]["traceparent"] == TRACE
 
 
 def test_the_trace_of_a_published_message_is_that_of_its_request_unless_this_has_one(daemon: Daemon) -> None:
@@ -161,8 +164,8 @@ def test_settlements_by_the_client_belong_to_the_trace_of_their_message(daemon: 
     traces = {type_: who["traceparent"] for type_, who in by if "traceparent" in who}
     ended = dict.fromkeys(("published", "acked", "lease_extended", "released", "died"), TRACE)
     assert traces == ended | {"paused": OTHER}
-    told = postroom(daemon, "message", "--message-key", daemon.events("acked")[0]["key"], "--events", "3").stdout
-    assert f"by press-7, trace {TRACE[3:35]}" in told
+    reported = postroom(daemon, "message", "--message-key", daemon.events("acked")[0]["key"], "--events", "3").stdout
+    assert f"by press-7, trace {TRACE[3:35]}" in reported
 
 
 # --- figures --------------------------------------------------------------------------------------------------
@@ -214,5 +217,5 @@ def test_metrics_of_many_queues_block_nobody(make_daemon: MakeDaemon) -> None:
     asked = daemon.send("metrics", {"format": "prometheus"})
     for _ in range(5):
         daemon.ask("health")
-    told = figures(daemon.answer(asked)["data"]["text"])
-    assert (told["postroom_queues"], told["postroom_queues_listed"]) == (1000, 500)
+    reported = figures(daemon.answer(asked)["data"]["text"])
+    assert (reported["postroom_queues"], reported["postroom_queues_listed"]) == (1000, 500)

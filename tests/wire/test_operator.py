@@ -125,9 +125,9 @@ def test_every_suggested_continuation_includes_the_filter(daemon: Daemon, comman
     for number in range(3):
         daemon.publish("q", str(number))
     data = daemon.ask(command, queue="q", limit=1, filter={"attemptAtLeast": 0}, **more)
-    told = describe(command, data)
-    assert f"the same command with --after {data['next']} --up-to-event {data['upToEvent']}" in told
-    assert f"postroom {command}" not in told
+    reported = describe(command, data)
+    assert f"the same command with --after {data['next']} --up-to-event {data['upToEvent']}" in reported
+    assert f"postroom {command}" not in reported
 
 
 @pytest.mark.parametrize(("answer", "left", "status"), [("no", 2, 1), ("yes", 0, 0)])
@@ -143,9 +143,9 @@ def test_a_purge_on_a_terminal_asks_first(daemon: Daemon, answer: str, left: int
         os.close(other_end)
         keyboard.write(answer + "\n")
         keyboard.flush()
-        told, _ = process.communicate(timeout=60)
-    assert "2 messages will be removed from q" in told
-    assert process.returncode == status, told
+        reported, _ = process.communicate(timeout=60)
+    assert "2 messages will be removed from q" in reported
+    assert process.returncode == status, reported
     assert daemon.counts("q").get("ready", 0) == left
 
 
@@ -208,12 +208,12 @@ def test_the_history_of_a_message_outlives_it_and_the_daemon(daemon: Daemon) -> 
     daemon.settle("ack", daemon.consume("other"))
     daemon.restart()
     assert daemon.refusal("get_message", messageKey=key) == "ERR_MESSAGE_NOT_FOUND"
-    told = daemon.ask("get_message", messageKey=key, events=100)
-    types = [event["type"] for event in told["events"]]
-    assert (told["state"], types) == ("gone", ["published", "held", "unheld", "moved", "leased", "acked"])
-    assert told["events"][1]["reason"] == "looks odd"
-    assert {event["by"]["client"] for event in told["events"]} == {"wire"}
-    assert "secret" not in json.dumps(told)
+    reported = daemon.ask("get_message", messageKey=key, events=100)
+    types = [event["type"] for event in reported["events"]]
+    assert (reported["state"], types) == ("gone", ["published", "held", "unheld", "moved", "leased", "acked"])
+    assert reported["events"][1]["reason"] == "looks odd"
+    assert {event["by"]["client"] for event in reported["events"]} == {"wire"}
+    assert "secret" not in json.dumps(reported)
     latest = daemon.ask("get_message", messageKey=key, events=2)
     assert ([event["type"] for event in latest["events"]], latest["cut"]) == (["leased", "acked"], True)
 

@@ -44,11 +44,11 @@ def test_the_origin_of_each_key_is_shown_even_after_a_restart(daemon: Daemon) ->
     daemon.ask("set_policy", queue="sensor.hot", policy={"visibilityTimeoutSec": 9})
     before = daemon.ask("get_policy", queue="sensor.hot", explain=True)
     daemon.restart(kill=True)
-    told = daemon.ask("get_policy", queue="sensor.hot", explain=True)
-    assert told["explanation"] == before["explanation"]
-    assert told["explanation"]["visibilityTimeoutSec"] == {"value": 9, "layer": "override"}
-    assert told["explanation"]["dlq.enabled"] == {"value": True, "layer": "name", "name": "sensor.hot"}
-    assert told["explanation"]["retry.limit"] == {"value": 1, "layer": "pattern", "pattern": "sensor\\..*"}
+    reported = daemon.ask("get_policy", queue="sensor.hot", explain=True)
+    assert reported["explanation"] == before["explanation"]
+    assert reported["explanation"]["visibilityTimeoutSec"] == {"value": 9, "layer": "override"}
+    assert reported["explanation"]["dlq.enabled"] == {"value": True, "layer": "name", "name": "sensor.hot"}
+    assert reported["explanation"]["retry.limit"] == {"value": 1, "layer": "pattern", "pattern": "sensor\\..*"}
     assert "explanation" not in daemon.ask("get_policy", queue="sensor.hot")
 
 

@@ -28,10 +28,10 @@ class Manager:
 
     def until(self, beginning: str) -> list[str]:
         """The lines told, up to the first message with one that begins so."""
-        told: list[str] = []
-        while not any(line.startswith(beginning) for line in told):
-            told += self._socket.recv(4096).decode().splitlines()
-        return told
+        reported: list[str] = []
+        while not any(line.startswith(beginning) for line in reported):
+            reported += self._socket.recv(4096).decode().splitlines()
+        return reported
 
     def close(self) -> None:
         self._socket.close()
@@ -109,9 +109,9 @@ def _configure(daemon: Daemon, **tree: object) -> None:
 def _reload(daemon: Daemon, manager: Manager) -> list[str]:
     daemon.process.send_signal(signal.SIGHUP)
     assert manager.until("RELOADING=1")[-1].startswith("MONOTONIC_USEC=")
-    told = manager.until("STATUS=reload")
-    assert "READY=1" in told
-    return told
+    reported = manager.until("STATUS=reload")
+    assert "READY=1" in reported
+    return reported
 
 
 def test_a_reload_puts_a_new_configuration_in_force(managed: Daemon, manager: Manager) -> None:

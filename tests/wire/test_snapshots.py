@@ -102,8 +102,8 @@ def test_a_root_made_from_a_state_file_has_the_same_messages(machine: Machine, c
         assert held(new) == lines_of(file.read_text()) == held(machine.root)
     else:
         shown = [
-            [(line["key"], line["message"], line["state"], line.get("attempt")) for line in told if "key" in line]
-            for told in (held(new), lines_of(file.read_text()))
+            [(line["key"], line["message"], line["state"], line.get("attempt")) for line in reported if "key" in line]
+            for reported in (held(new), lines_of(file.read_text()))
         ]
         assert shown[0] == shown[1]
         assert len(shown[0]) == 5

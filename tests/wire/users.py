@@ -71,7 +71,7 @@ def publish_as(daemon: Daemon, uid: int, count: int, queue: str = "q") -> list[S
     return [send_as(daemon, uid, "publish", {"queue": queue, "message": str(number)}) for number in range(count)]
 
 
-def held_files(daemon: Daemon) -> list[Path]:
+def spilled_files(daemon: Daemon) -> list[Path]:
     """The files that are held, in the order of each user's line, but for what the daemon has stepped over."""
     found = []
     for place, directories, names in os.walk(daemon.ipc / "held"):  # it passes over directories that go meanwhile

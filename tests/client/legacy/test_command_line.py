@@ -208,11 +208,11 @@ class ExitStatus(CommandTest):
             self.assertEqual((status, result["error"]["code"]), (2, "USAGE"))
         results, errors = self.run_each(wrong)
         self.assertEqual(results, [(2, "")] * len(wrong))
-        told = [line for line in errors.splitlines() if not line.startswith("  ")]
-        self.assertEqual([line[:10] for line in told], ["postroom: "] * len(wrong), errors)
+        reported = [line for line in errors.splitlines() if not line.startswith("  ")]
+        self.assertEqual([line[:10] for line in reported], ["postroom: "] * len(wrong), errors)
 
     def test_2_names_an_unknown_option_before_a_missing_one(self):
-        self.assert_told(
+        self.assert_reported(
             (["publish", "--queue", "q", "--prio-x", "1"], "unrecognized arguments: --prio-x 1 (see postroom pub"),
             (["publish", "--topic", "q"], "unrecognized arguments: --topic q (see postroom publish --help"),
             (["status", "--limit", "1"], "unrecognized arguments: --limit 1 (see postroom status --help"),
@@ -221,7 +221,7 @@ class ExitStatus(CommandTest):
         )
 
     def test_2_names_the_command_that_may_have_been_meant(self):
-        self.assert_told(
+        self.assert_reported(
             (["publsh", "--queue", "q"], "there is no command 'publsh': did you mean publish? (see postroom --help"),
             (["wrok"], "there is no command 'wrok': did you mean work? (see postroom --help"),
             (["42"], "there is no command '42' (see postroom --help"),
@@ -229,7 +229,7 @@ class ExitStatus(CommandTest):
             (["policy"], "policy needs get or set (see postroom --help"),
         )
 
-    def assert_told(self, *wrong):
+    def assert_reported(self, *wrong):
         results = self.run_each_json([arguments for arguments, _ in wrong])
         for (_, result), (_, text) in zip(results, wrong):
             self.assertIn(text, result["error"]["message"])
