@@ -97,8 +97,10 @@ def main() -> None:
     if problem:
         print(f"start: {problem}", file=sys.stderr)
         sys.exit(2)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    # Ctrl-C and SIGTERM stop everything, whoever started this. A closed terminal does, except under nohup.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     programs: list[Program] = []
     try:
         start_all(programs, root, options.python)

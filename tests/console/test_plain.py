@@ -83,9 +83,15 @@ def begun() -> Iterator[list[subprocess.Popen[str]]]:
         process.communicate()
 
 
-def begin(begun: list[subprocess.Popen[str]], *words: str | Path) -> subprocess.Popen[str]:
+#: Starts a program as a script's background job, or ``nohup``, does.
+IGNORING = ("sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")
+
+
+def begin(
+    begun: list[subprocess.Popen[str]], *words: str | Path, wrapper: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "postroom_console", *map(str, words)],
+        [*wrapper, sys.executable, "-m", "postroom_console", *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -281,8 +287,11 @@ def test_the_last_state_of_a_recording_is_printed(tmp_path: Path) -> None:
     assert "1 damaged line" in done.stderr
 
 
-def test_lines_are_written_until_it_is_interrupted(root: Path, begun: list[subprocess.Popen[str]]) -> None:
-    process = begin(begun, "--root", root, "watch")
+@pytest.mark.parametrize("wrapper", [(), IGNORING], ids=["default", "SIGINT ignored by the starter"])
+def test_lines_are_written_until_it_is_interrupted(
+    root: Path, begun: list[subprocess.Popen[str]], wrapper: tuple[str, ...]
+) -> None:
+    process = begin(begun, "--root", root, "watch", wrapper=wrapper)
     assert process.stdout
     seen = [process.stdout.readline() for _ in range(4)]
     assert "died" in seen[2] and "수집-센서" in seen[2]
@@ -334,12 +343,13 @@ def test_a_terminal_of_another_encoding_gets_escapes(root: Path) -> None:
     assert "\\uc218\\uc9d1" in done.stdout
 
 
+@pytest.mark.parametrize("wrapper", [(), IGNORING], ids=["default", "SIGINT ignored by the starter"])
 def test_a_session_is_recorded_without_a_screen_and_printed_again(
-    daemon: Daemon, tmp_path: Path, begun: list[subprocess.Popen[str]]
+    daemon: Daemon, tmp_path: Path, begun: list[subprocess.Popen[str]], wrapper: tuple[str, ...]
 ) -> None:
     daemon.publish("alarms", "a body")
     path = tmp_path / "incident"
-    process = begin(begun, "--root", daemon.root, "--record", path)
+    process = begin(begun, "--root", daemon.root, "--record", path, wrapper=wrapper)
     wait_until(
         lambda: path.exists() and b'"leases"' in path.read_bytes() and b"a body" in path.read_bytes(), "it is there"
     )

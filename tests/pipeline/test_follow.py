@@ -117,6 +117,21 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
     raise AssertionError("".join(seen))
 
 
+def test_an_interrupt_ends_it_even_if_its_starter_ignores_interrupts() -> None:
+    program = """
+import signal
+from postroom_pipeline.cli.tables import until_terminated
+try:
+    with until_terminated():
+        signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted", signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+"""
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    run = subprocess.run([*ignoring, sys.executable, "-c", program], capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("interrupted True\n", "")
+
+
 @pytest.mark.slow
 def test_kill_9_in_mid_batch_costs_nothing_and_sigterm_lets_the_batch_end(
     spark: SparkSession, landing: Path, at_once: dict[str, list[str]], tmp_path: Path

@@ -129,6 +129,22 @@ def test_if_a_program_ends_it_says_which_and_why_and_stops_the_others(root, tmp_
     assert not running()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_all_even_where_the_starter_ignores_interrupts_but_nohup_keeps_it_running(
+    number, root, tmp_path, running
+):
+    ignoring = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"]
+    launcher = subprocess.Popen(
+        [*ignoring, *command(root, tmp_path, "--seconds", "600")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    wait_for("the worker does not run", lambda: any("worker.py" in words for words in running().values()))
+    launcher.send_signal(signal.SIGHUP)
+    launcher.send_signal(number)
+    _, errors = launcher.communicate(timeout=PATIENCE_S)
+    assert (launcher.returncode, errors.splitlines()[-1]) == (0, b"start: all stopped")
+    assert not running()
+
+
 def test_a_root_in_use_is_left_alone(root, tmp_path, running):
     first = subprocess.Popen(
         command(root, tmp_path, "--seconds", "60"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -58,6 +58,12 @@ def test_a_stop_under_load_ends_in_order_and_loses_nothing(daemon: Daemon) -> No
     assert daemon.counts("q")["ready"] >= len(acknowledged)
 
 
+def test_interrupts_stop_it_even_if_its_starter_ignores_them(make_daemon) -> None:
+    daemon = make_daemon(wrapper=("sh", "-c", 'trap "" INT; exec "$@"', "sh")).start()
+    daemon.process.send_signal(signal.SIGINT)
+    assert daemon.process.wait(PATIENCE_S) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_does_not_wait_for_long_polls(daemon: Daemon, number: signal.Signals) -> None:
     sent = daemon.send("consume_next", {"queue": "q", "waitMs": 600_000})

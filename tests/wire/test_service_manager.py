@@ -8,7 +8,7 @@ import pty
 import shutil
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -162,12 +162,29 @@ def test_settings_that_need_a_restart_wait_for_it_and_are_reported(managed: Daem
     assert not (managed.root / "elsewhere").exists()
 
 
-def test_the_end_of_its_terminal_ends_a_daemon(managed: Daemon) -> None:
-    terminal, managed.stdin = pty.openpty()
-    try:
-        managed.start()
-        managed.process.send_signal(signal.SIGHUP)
-        assert managed.process.wait(PATIENCE_S) == 0
-    finally:
-        os.close(terminal)
-        os.close(managed.stdin)
+@pytest.fixture
+def on_terminal(make_daemon, manager: Manager) -> Iterator[Callable[..., Daemon]]:
+    """Starts a daemon whose standard input is a terminal."""
+    terminal, other_end = pty.openpty()
+
+    def start(*wrapper: str) -> Daemon:
+        daemon: Daemon = make_daemon(wrapper=wrapper)
+        daemon.environment["NOTIFY_SOCKET"] = manager.address
+        daemon.stdin = other_end
+        return daemon.start()
+
+    yield start
+    os.close(terminal)
+    os.close(other_end)
+
+
+def test_the_end_of_its_terminal_ends_a_daemon(on_terminal) -> None:
+    daemon = on_terminal()
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.process.wait(PATIENCE_S) == 0
+
+
+def test_the_end_of_its_terminal_does_not_end_a_daemon_under_nohup(on_terminal, manager: Manager) -> None:
+    daemon = on_terminal("sh", "-c", 'trap "" HUP; exec "$@"', "sh")
+    assert _reload(daemon, manager)[-1] == "STATUS=reloaded"
+    daemon.publish("q")

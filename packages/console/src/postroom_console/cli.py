@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -105,6 +106,7 @@ def watch(context: click.Context, queue: str, wanted: str, raw: bool, follow: bo
     places, options = context.obj
 
     def run() -> None:
+        obey_interrupts()
         reader = Reader(places.journal, places.traffic)
         try:
             watch_on(reader, queue, wanted, _width(options), _write_line, _warn, _is_left, raw, follow)
@@ -198,6 +200,7 @@ def _record(places: DaemonPaths, options: dict[str, Any]) -> None:
     recorder.subscribe("health", "health", {}, 4000)
     recorder.subscribe("queues", "list_queues", {"limit": 1000}, 2000)
     recorder.start()
+    obey_interrupts()
     try:
         while not recorder.problem:
             recorder.drain()
@@ -209,6 +212,12 @@ def _record(places: DaemonPaths, options: dict[str, Any]) -> None:
 
 def _width(options: dict[str, Any]) -> int:
     return int(options["width"] or shutil.get_terminal_size((80, 24)).columns)
+
+
+def obey_interrupts() -> None:
+    """For what runs until it is stopped: SIGINT raises ``KeyboardInterrupt`` even if the starter of this process
+    ignores it, as a shell does for background jobs of a script."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def guarded(work: Callable[[], None]) -> int:

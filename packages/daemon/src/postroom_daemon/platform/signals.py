@@ -12,13 +12,18 @@ _STOP: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 class Signals:
     """SIGTERM and SIGINT stop the daemon. SIGHUP requests a reload; if standard input is a terminal, it means that the
-    terminal was closed, and stops the daemon as well."""
+    terminal was closed, and stops the daemon as well.
+
+    A program that runs until it is stopped obeys SIGINT even if its starter ignores it, as a shell does for background
+    jobs of a script; but if its starter ignores SIGHUP, as ``nohup`` does, a closed terminal does not stop it.
+    """
 
     def __init__(self) -> None:
         self.read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stopped = False
         self._reload = False
-        self._stops = _STOP | {signal.SIGHUP} if os.isatty(0) else _STOP
+        ends_with_terminal = os.isatty(0) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        self._stops = _STOP | {signal.SIGHUP} if ends_with_terminal else _STOP
         self._before = {number: signal.signal(number, self._note) for number in (*_STOP, signal.SIGHUP)}
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 

@@ -183,7 +183,8 @@ def report(
 
 @contextmanager
 def until_terminated() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets during the block; a second SIGTERM raises ``KeyboardInterrupt``."""
+    """An event that SIGTERM sets during the block; a second SIGTERM raises ``KeyboardInterrupt``. So does SIGINT, even
+    if the starter ignores it, as a shell does for background jobs of a script: the command runs until it is stopped."""
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -191,8 +192,10 @@ def until_terminated() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         ended.set()
 
-    before = signal.signal(signal.SIGTERM, end)
+    handlers = {signal.SIGTERM: end, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield ended
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
