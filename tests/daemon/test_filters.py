@@ -42,11 +42,11 @@ def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:
 @pytest.mark.parametrize(
     ("wanted", "reported"),
     [
-        ({"colour": "red"}, "filter.colour is unknown; known are reasonCode, "),
+        ({"colour": "red"}, "filter.colour is unknown; use reasonCode, "),
         ({"text": 5}, "filter.text must be of type string"),
         ({"priority": True}, "filter.priority must be of type integer"),
         ({"attribute": {}}, "at least one attribute"),
-        ({"reasonCode": "WHIM"}, "known are REJECTED"),
+        ({"reasonCode": "WHIM"}, "use REJECTED"),
         ({"olderThanMs": -1}, "filter.olderThanMs must be from 0"),
         ({"jsonPath": "$["}, "filter.jsonPath: "),
         ({"jsonPath": "$[?@.a == 1e400]"}, "filter.jsonPath: a number in it is too large"),

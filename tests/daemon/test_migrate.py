@@ -152,7 +152,7 @@ def test_a_lost_new_store_is_rebuilt_from_the_retained_bodies(tmp_path: Path, ne
     for place in filter(Path.exists, places(settings)):
         remove_all(place)
     for _ in range(2):  # a start that was refused may leave an empty store
-        with pytest.raises(StartError, match=r"rename the directory that the migration has kept \(payloads.replaced"):
+        with pytest.raises(StartError, match=r"rename the directory that the migration left \(payloads.replaced"):
             state_of(path)
         report = Verification(load(path, None, {}, {}), tmp_path).run()
         assert report.counts[Kind.STORE_REFUSED] == 1, report.findings

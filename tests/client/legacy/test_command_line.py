@@ -582,7 +582,7 @@ class TextForPeople(unittest.TestCase):
         for text in list(cli_names.HELP.values()) + list(cli_names.HELP_OF.values()):
             text = text.partition("; its keys: ")[0]  # which have no options
             self.assertEqual(cli_names.with_option_names(text), text)
-        text = "filter.colour is unknown; known are minAttempt, consumerId"
+        text = "filter.colour is unknown; use minAttempt, consumerId"
         self.assertEqual(cli_names.with_option_names(text), text)
         self.assertEqual(
             cli_names.HELP["requeue"], "retry it later by the queue's policy (without it: dead letter)"

@@ -27,7 +27,7 @@ from .errors import (
 log = logging.getLogger("postroom_client")
 log.addHandler(logging.NullHandler())
 
-#: Errors after which a worker that has had one answer goes on.
+#: Errors after which a worker that has had one answer continues.
 _TEMPORARY = (
     AnswerLost,
     DeadlineExpired,

@@ -329,7 +329,7 @@ class Client(object):
     ):
         """Remove the backlog of a queue as it is now, or the messages that match ``state`` and ``filter``.
 
-        Goes on page by page to the end, with ``timeout`` for each page; with ``limit`` or ``after``, removes one page.
+        Continues page by page to the end, with ``timeout`` for each page; ``limit`` or ``after`` removes one page.
         """
         return self._run_pages(
             "purge", timeout, queue=queue, state=state, filter=filter, limit=limit, after=after,
@@ -340,7 +340,7 @@ class Client(object):
         self, to, message_key=None, queue=None, state=None, filter=None, limit=None, after=None, up_to_event=None,
         dry_run=None, timeout=None
     ):
-        """Move a message, or the messages of a queue that match ``state`` and ``filter``, to another queue. Goes on
+        """Move a message, or the messages of a queue that match ``state`` and ``filter``, to another queue. Continues
         page by page like ``purge``."""
         return self._run_pages(
             "move", timeout, to=to, message_key=split_lease(message_key)[0], queue=queue, state=state, filter=filter,
@@ -448,7 +448,7 @@ class Client(object):
         return self._send("metrics", timeout, format=format)
 
     def drain(self, draining=None, timeout=None):
-        """Refuse new messages in all queues, while consumers go on. ``draining`` False ends that."""
+        """Refuse new messages in all queues, while consumers continue. ``draining`` False ends that."""
         return self._send("drain", timeout, draining=draining)
 
     def read_state(self, part=None, after=None, limit=None, timeout=None):

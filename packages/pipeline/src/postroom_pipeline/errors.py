@@ -50,7 +50,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _root_cause(thrown: Any) -> str:
-    """The message of the exception that Java threw first; empty if it is not known."""
+    """The message of the exception that Java threw first; empty if unknown."""
     if thrown is None:
         return ""
     with suppress(Exception):  # Java may be gone

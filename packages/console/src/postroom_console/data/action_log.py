@@ -33,7 +33,7 @@ class LogEntry(NamedTuple):
 
 class ActionLog:
     """Logs to a file at ``path``, created with mode 0600, unless ``path`` is None. If the file cannot be written,
-    ``problem`` says why and the action goes on."""
+    ``problem`` says why and the action continues."""
 
     def __init__(self, path: Path | None, wall_ms: Callable[[], int] = unix_ms) -> None:
         self.path = path

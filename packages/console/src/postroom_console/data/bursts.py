@@ -12,7 +12,7 @@ BURST: Final = 6
 
 
 class Shown(NamedTuple):
-    """A record and the number of lines that it stands for. Of a burst it is the last record, with the number of the
+    """A record and the number of lines that it represents. Of a burst it is the last record, with the number of the
     first, so that the line keeps its place while the burst grows."""
 
     number: int

@@ -123,7 +123,7 @@ class Model:
         return bool(self.data("queues").get("next"))
 
     def forget(self, name: str) -> None:
-        """Drop the answer of a query whose name now stands for another one."""
+        """Drop the answer of a query whose name now means another one."""
         self.answers.pop(name, None)
         self.refusals.pop(name, None)
 

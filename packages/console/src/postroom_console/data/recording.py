@@ -146,7 +146,7 @@ class Recorder:
 
     @property
     def problem(self) -> str:
-        """Why the recording has ended; empty while it goes on."""
+        """Why the recording has ended; empty while it continues."""
         return self._problem
 
     def start(self) -> None:

@@ -13,7 +13,7 @@ from .filters import Filter, Test
 from .records import Record
 
 RING_RECORDS: Final = 10_000
-#: Bytes of lines that are held.
+#: Bytes of lines in memory.
 RING_BYTES: Final = 16 * 1024 * 1024
 #: The client ids of consoles, whose requests are hidden by default.
 _OWN_PREFIX: Final = "console-"

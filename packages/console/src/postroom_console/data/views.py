@@ -262,7 +262,7 @@ def record_columns() -> list[Column]:
 
 
 def record_row(number: int, record: Record, wall_ms: int, count: int = 1) -> Row:
-    """A line of the tail, which may stand for ``count`` lines. ``wall_ms`` is the present."""
+    """A line of the tail, which may represent ``count`` lines. ``wall_ms`` is the present."""
     tone = Tone.BAD if record.is_trouble else Tone.PLAIN if record.is_event else Tone.DIM
     detail = f"x{figure(count)}  {record.detail}" if count > 1 else record.detail
     return Row(

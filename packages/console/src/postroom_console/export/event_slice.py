@@ -119,7 +119,7 @@ class EventSlice:
 
 
 def _checked(events: Iterable[Event], check_stopped: Callable[[], None]) -> Iterator[Event]:
-    """The events, with a check now and then whether to go on."""
+    """The events, with a check now and then whether to continue."""
     for number, event in enumerate(events):
         if number % _CHECK_EVENTS == 0:
             check_stopped()

@@ -235,7 +235,7 @@ class Exporter:
             self._warnings.append(f"{content.traffic.problem}: the snapshot has no requests")
 
     def _put_queues(self, content: _Content, queues: list[Fields]) -> None:
-        """Draft the lines of the queues; in the first snapshot of a folder with what each held before its events."""
+        """Draft the lines of the queues; in the first snapshot of a folder with the content before its events."""
         for row in queues:
             if content.origin.is_first:
                 count = sum(row[name] for name in ("ready", "inflight", "delayed", "held", "dead"))

@@ -1,11 +1,11 @@
 """The folder that a device's snapshots are written to: a lock for one exporter at a time, and how far the snapshots go.
 
-How far they go stands in a small file, for each root. A data directory can be put back to an earlier state by hand; its
+A small file for each root records how far they go. A data directory can be put back to an earlier state by hand; its
 journal then gives the same ids to other events, and only their checksums show it. So the checksums are remembered as
 well.
 
 What a new snapshot will amount to is announced in that file before the snapshot has its name, and committed afterwards.
-Whoever finds an announcement after a crash sees by the names in the folder whether the snapshot counts.
+After a crash, the names in the folder show whether an announced snapshot counts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ExportProgress(NamedTuple):
     earlier: tuple[ExportPoint, ...] = ()
 
     def trusted(self, journal: Journal) -> ExportPoint:
-        """The newest point up to which the journal is what was exported; ``START`` where there is none.
+        """The newest point up to which the journal is what was exported; ``START`` if there is none.
 
         The end of the last snapshot counts unless the journal contradicts it: also where the journal does not reach
         back so far, and where no checksum is known. Raises as ``Journal.find``.

@@ -1,7 +1,7 @@
 """Leases, dead letters, consumers and policies, brought to one event by the events since the daemon's answers.
 
 Each page of a list is as of an event of its own. A message without an event behind that of the first page is the same
-in all pages, and stands in one of them. For any other message the newest page counts, and the events behind it.
+in all pages, and is in one of them. For any other message the newest page counts, and the events after it.
 """
 
 from __future__ import annotations

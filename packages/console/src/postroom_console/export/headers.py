@@ -19,7 +19,7 @@ from .traffic import TrafficPosition
 
 class SnapshotOrigin(NamedTuple):
     """What a snapshot is of, and where its events begin. ``last`` is how far the previous snapshot goes, None without
-    one; ``trusted`` is how far that still holds. Without a readable journal nothing is known of events."""
+    one; ``trusted`` is how far that still holds. Without a readable journal there are no facts about events."""
 
     device: str
     snapshot: str

@@ -211,7 +211,7 @@ def fit(value: Any, level: int = 0) -> Any:
 
 
 def as_part(payload: Any, encoding: Any, content_type: Any, length: Any) -> dict[str, Any]:
-    """The part that an answer shows as ``payload``. ``length`` tells a text from a JSON value."""
+    """The part that an answer shows as ``payload``. ``length`` distinguishes a text from a JSON value."""
     part: dict[str, Any]
     if encoding == "base64":
         part = {"base64": payload}

@@ -40,7 +40,7 @@ LAST: Final = Since("last")
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """One export. An empty ``device`` stands for the daemon's own name; ``max_bytes`` None for no limit."""
+    """One export. An empty ``device`` means the daemon's own name; ``max_bytes`` None means no limit."""
 
     folder: Path
     device: str = ""

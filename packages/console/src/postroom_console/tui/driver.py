@@ -2,7 +2,7 @@
 terminal keeps up.
 
 It is built on Textual's abstract ``Driver`` alone. Textual's own driver for Linux queries the terminal, looks for keys
-ten times a second (a fifth of the CPU of an idle console), tells nobody how many frames wait, and leaves a process that
+ten times a second (a fifth of the CPU of an idle console), does not say how many frames wait, and leaves a process that
 spins behind a terminal that is gone without SIGHUP.
 """
 
@@ -180,7 +180,7 @@ class TerminalDriver(Driver):
         self._console.exit(return_code=status)
 
     def _force_end(self, status: int) -> None:
-        """End the process soon, even where a line that stands still, or a thread, blocks an orderly end."""
+        """End the process soon, even if a stopped terminal line or a thread blocks an orderly end."""
 
         def end() -> None:
             self._restore_modes()
@@ -236,7 +236,7 @@ class TerminalDriver(Driver):
             self._console.call_later(self._console.panic, Traceback())
 
     def _read_keys(self) -> None:
-        """Wait for keys. The clock counts only where it tells the ESC key from the beginning of a sequence."""
+        """Wait for keys. The clock matters only to distinguish the ESC key from the beginning of a sequence."""
         parser = KeyParser()
         decode = getincrementaldecoder("utf-8")("replace").decode
         poll = select.poll()

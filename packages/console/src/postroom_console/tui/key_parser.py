@@ -3,7 +3,7 @@
 Covers what xterm, the Linux console, rxvt, screen and tmux send for keys, and bracketed paste. Every other sequence is
 dropped whole, so that its characters are never taken for keys.
 
-A terminal sends ESC in front of a key pressed with Alt, and a technician who closes a dialog and goes on quickly sends
+A terminal sends ESC in front of a key pressed with Alt, and a technician who closes a dialog and types on quickly sends
 the same bytes. No action uses Alt, so the two are always read as ESC followed by the key.
 """
 
@@ -114,7 +114,7 @@ class KeyParser:
                 yield from events
 
     def flush(self) -> Iterator[Event]:
-        """The events of input that nothing has continued: a lone ESC is the key. Part of a longer sequence is none."""
+        """The events of incomplete input: a lone ESC is the key; a part of a longer sequence gives no event."""
         pending, self._pending = self._pending, ""
         if pending and len(pending) <= 2:
             yield from map(_key_of, pending)

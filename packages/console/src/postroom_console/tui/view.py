@@ -105,7 +105,7 @@ class View(Screen[None]):
         """A new file for messages that are saved or removed."""
         return save_path(self.console.save_root, queue, what, self.console.wall_ms())
 
-    # --- all the same -----------------------------------------------------------------------------------------
+    # --- shared by all views -----------------------------------------------------------------------------------------
 
     def refresh_view(self) -> None:
         """Bring the whole screen up to date."""

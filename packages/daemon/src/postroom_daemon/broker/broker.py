@@ -266,7 +266,7 @@ class Broker:
             transaction.take(request)
 
     def _make_durable(self, transaction: Transaction) -> list[int]:
-        """Journal, sync, commit. Returns where the events stand in the journal."""
+        """Journal, sync, commit. Returns the offsets of the events in the journal."""
         group = transaction.group
         places: list[int] = []
         if group.events:

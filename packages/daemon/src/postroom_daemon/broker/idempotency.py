@@ -38,7 +38,7 @@ def key_of_event(event: Event) -> bytes | None:
 
 
 class Idempotency:
-    """The answered requests by key: where a request's first event stands in the journal; or, for a request without
+    """The answered requests by key: where a request's first event is in the journal; or, for a request without
     events, its answer."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Idempotency:
         self._answer_order: deque[bytes] = deque()
 
     def remember(self, key: bytes, place: int) -> None:
-        """Remember where a request's first event stands."""
+        """Remember where a request's first event is."""
         if key not in self._places:
             self._place_order.append(key)
             if len(self._place_order) > REMEMBERED:
@@ -64,7 +64,7 @@ class Idempotency:
         self._answers[key] = answer
 
     def place(self, key: bytes) -> int | None:
-        """Where the first event of the request stands."""
+        """Where the first event of the request is."""
         return self._places.get(key)
 
     def answer(self, key: bytes) -> Answer | None:

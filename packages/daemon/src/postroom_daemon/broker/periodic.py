@@ -1,7 +1,7 @@
 """The periodic tasks: what the daemon does without a request.
 
 A task is a generator of steps, each a list of events to record; a step is folded before the next is asked for, so that
-it sees what the one before has changed. A task that has much to do ends early, and goes on in the next group.
+it sees what the one before has changed. A task that has much to do ends early, and continues in the next group.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _last_asked(context: Context) -> dict[str, int]:
 #: as it needs.
 _DLQ_QUEUES_A_TURN: Final = 100
 _REMOVED_A_QUEUE: Final = 100
-#: Dead letters of a queue that one turn looks at for these; the next turn goes on behind them.
+#: Dead letters of a queue that one turn looks at for these; the next turn continues after them.
 _LOOKS_A_QUEUE: Final = 2000
 #: Engine milliseconds before a queue is looked through again, for each dead letter that stays: those that are
 #: quarantined stay for long, and must not be read every second.
@@ -100,7 +100,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class _Place(NamedTuple):
-    """How far a queue is looked through: behind which dead letter the next turn goes on, how many stay, and the
+    """How far a queue is looked through: after which dead letter the next turn continues, how many stay, and the
     engine time before which it rests."""
 
     after: tuple[int, int] = (-1, -1)
@@ -128,7 +128,7 @@ def drop_old_dead_letters(context: Context) -> Iterator[list[Draft]]:
 
 
 def _look_through(context: Context, record: QueueRecord, place: _Place) -> Generator[list[Draft], None, _Place]:
-    """One turn over the dead letters of a queue. Returns where the next one goes on."""
+    """One turn over the dead letters of a queue. Returns where the next one continues."""
     policy = context.policies.effective(record.name, record)
     before = context.now.engine - round(policy.retention_days * _DAY_MS)
     surplus = record.counts[State.DEAD] - policy.dlq_max_messages if policy.dlq_max_messages else 0

@@ -171,9 +171,9 @@ class Transaction:
         return self._record(request, decision)
 
     def _decide(self, command: Command, request: Request) -> Decision:
-        """What a request comes to. Messages in its way that cannot be delivered are seen to first: one whose body is
-        lost dies, and so does one whose body the disk has failed to return too often; one past its time to live
-        expires. Raises ``CommandError``."""
+        """Decide a request. First, messages that it would deliver but cannot are removed: one whose body is lost dies,
+        and so does one whose body the disk has failed to return too often; one past its time to live expires. Raises
+        ``CommandError``."""
         context, body_retry = self._context(request.who), self._state.body_retry
         context.read_body, payload = request.read_body, request.wire.payload
         any_expired = False

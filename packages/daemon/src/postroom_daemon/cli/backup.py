@@ -18,7 +18,7 @@ from .options import Source, configured, counted, json_option
 if TYPE_CHECKING:
     from ..maintenance.restore import Restored, RestorePoint
 
-#: Endings of archives of other kinds: whoever writes one does not mean a folder.
+#: Suffixes of other kinds of archive: a target with one is not meant as a folder.
 _OTHER_ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 #: Maximum number of keys of lost messages in a text; JSON has all of them.
 _SHOWN_KEYS = 20

@@ -87,7 +87,7 @@ def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None
         if last.faults and not do_apply:
             click.echo("nothing was changed: postroomd repair --apply would do the above")
             if last.counts[Kind.NOT_COMPARED]:
-                click.echo("and repair what it finds once the journal is in order, which cannot be known before")
+                click.echo("and repair what it finds once the journal is in order, which cannot be listed before")
     raise SystemExit(FAULTS_FOUND if last.faults else 0)
 
 

@@ -26,7 +26,7 @@ class DoorReplaced(PostroomError):
 
 
 class Door(ABC):
-    """One way in. Whoever brings a request through it is a principal that the door has verified."""
+    """A way by which requests arrive. Each comes from a principal that the door has verified."""
 
     #: What figures and logs call it.
     name: ClassVar[str]
@@ -43,7 +43,7 @@ class Door(ABC):
     @property
     @abstractmethod
     def has_backlog(self) -> bool:
-        """Whether requests are known that the next collection returns without being woken."""
+        """Whether the next collection returns requests without being woken."""
 
     @abstractmethod
     def collect(self, limit: int) -> list[Request]:

@@ -137,7 +137,7 @@ class Filter:
 
 def _check(name: str, wanted: Any) -> None:
     if name not in KEYS:
-        raise _invalid(f"filter.{name[:80]} is unknown; known are {', '.join(KEYS)}")
+        raise _invalid(f"filter.{name[:80]} is unknown; use {', '.join(KEYS)}")
     kind, low, high = KEYS[name]
     if type(wanted) is not kind:
         raise _invalid(f"filter.{name} must be of type {_TYPE_NAMES[kind]}")
@@ -146,7 +146,7 @@ def _check(name: str, wanted: Any) -> None:
     if type(wanted) is str and len(wanted) > TEXT_LIMIT:
         raise _invalid(f"filter.{name} must be at most {TEXT_LIMIT} characters")
     if name == "reasonCode" and wanted not in list(ReasonCode):
-        raise _invalid(f"filter.reasonCode {wanted!r} is unknown; known are {', '.join(ReasonCode)}")
+        raise _invalid(f"filter.reasonCode {wanted!r} is unknown; use {', '.join(ReasonCode)}")
     if name == "attribute" and not wanted:
         raise _invalid("filter.attribute must name at least one attribute")
 

@@ -53,7 +53,7 @@ class JournalUnknown(PostroomError):
 class Journal:
     """Writes the journal. Not thread-safe; the caller ensures that only one process has it open.
 
-    Whoever can list ``root`` can read new segments. After ``open``, ``last_id`` is the id of the last event, and
+    Users who can list ``root`` can read new segments. After ``open``, ``last_id`` is the id of the last event, and
     ``last_given`` the highest that may ever have been assigned, which is higher if the last segment is unreadable.
     """
 

@@ -85,7 +85,7 @@ def list_strangers(root: Path) -> list[str]:
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of a segment. Unless ``strict``, an unreadable block is read as NULs, so that reading can go on
+    """The bytes of a segment. Unless ``strict``, an unreadable block is read as NULs, so that reading can continue
     behind it."""
 
     def __init__(self, path: Path, start: int, strict: bool = False) -> None:

@@ -60,7 +60,7 @@ class LocalSession:
 @contextmanager
 def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
     """A session on a root that no daemon serves. ``still``: periodic tasks that are due are carried out first, and then
-    time stands still. Raises ``StartError``."""
+    time does not pass. Raises ``StartError``."""
     os.umask(0o022)
     root = open_root(config, Sources(clock=Clock.still) if still else Sources())
     try:

@@ -12,7 +12,7 @@ from .observer import Observer
 #: Addresses that are remembered, and queues of one: a longer list is looked up each time.
 _ADDRESSES_LIMIT: Final = 64
 _QUEUES_LIMIT: Final = 100_000
-#: Events that change which queues an address stands for.
+#: Events that change which queues an address means.
 _CHANGES: Final = frozenset({EventType.QUEUE_CREATED, EventType.QUEUE_DELETED, EventType.POLICY_SET})
 
 
@@ -46,7 +46,7 @@ class DlqIndex(Observer):
         self._addresses: dict[str, Addressed] = {}
 
     def of(self, address: str, look_up: Callable[[], Addressed]) -> Addressed:
-        """The queues whose dead letters an address stands for; ``look_up`` is called if they are not remembered."""
+        """The queues whose dead letters have this address; ``look_up`` is called if they are not remembered."""
         addressed = self._addresses.get(address)
         if addressed is None:
             addressed = look_up()

@@ -11,7 +11,7 @@ from .records import Entry
 
 
 class Participant(Protocol):
-    """Memory that changes together with the store: what was noted since ``begin`` is kept by ``commit`` and undone by
+    """Memory that changes together with the store: changes since ``begin`` are made final by ``commit`` and undone by
     ``rollback``. None of them raises."""
 
     def begin(self) -> None: ...

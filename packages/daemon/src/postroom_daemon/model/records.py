@@ -119,9 +119,9 @@ class Entry:
     publisher_uid: str = ""
 
     @property
-    def lapse(self) -> int:
-        """When something is to happen to it while it waits to be delivered: its end, or the end of its target. 0:
-        never."""
+    def next_expiry(self) -> int:
+        """The engine time at which it expires, or its target does (then anyone may have it), if it is still waiting;
+        whichever comes first. 0 means never."""
         if self.target and self.fallback:
             return min(self.fallback, self.expires) if self.expires else self.fallback
         return self.expires
@@ -171,7 +171,7 @@ def entry_from_json(data: dict[str, Any]) -> Entry:
 
 
 class BodyReference(NamedTuple):
-    """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex.
+    """The reference to a body that a store has in a file: its length, and its BLAKE2b digest of 16 bytes in hex.
     ``queue`` is the one in which the message was born, and in whose directory its body stays; '' while it is there."""
 
     length: int

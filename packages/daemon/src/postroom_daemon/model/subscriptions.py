@@ -63,7 +63,7 @@ class Subscriptions:
         self._added.append(subscription)
 
     def take(self, subscription: Subscription) -> None:
-        """End a wait because the request is answered; a rollback lets it go on, in its old place."""
+        """End a wait because the request is answered; a rollback continues it, in its old place."""
         self._remove(subscription)
         self._taken.append(subscription)
 

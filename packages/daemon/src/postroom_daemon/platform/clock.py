@@ -72,7 +72,7 @@ class Clock:
 
     @classmethod
     def still(cls) -> Clock:
-        """A clock that stands still at this moment, so that nothing becomes due."""
+        """A clock stopped at this moment, so that nothing becomes due."""
         boot, wall = _boot_ms(), _wall_ms()
         return cls(lambda: boot, lambda: wall)
 

@@ -84,7 +84,7 @@ def _find_is_cached() -> Any:
         return lambda fd: True
 
     def is_cached(fd: int) -> bool:
-        """Whether the beginning of a file is in memory; True if the kernel or the file system cannot tell."""
+        """Whether the beginning of a file is in memory; True if the kernel or the file system does not say."""
         try:
             os.preadv(fd, into, 0, nowait)
         except BlockingIOError:

@@ -18,7 +18,7 @@ class RotatedFiles:
     """The last ``keep_files`` files ``<prefix><number, 20 digits>.jsonl`` in ``root``.
 
     Each run starts a new file. With ``appends`` it continues the last one, unless that has reached ``file_bytes`` or
-    ends in an incomplete line. Whoever may list ``root`` may read the files. Files with other names are not touched.
+    ends in an incomplete line. Users who may list ``root`` may read the files. Files with other names are not touched.
     """
 
     def __init__(

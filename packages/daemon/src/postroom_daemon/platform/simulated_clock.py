@@ -117,7 +117,7 @@ class Driver:
         if self.gone:
             selector.unregister(self._socket)
             log.warning("the driver of the test clock has closed the connection")
-            signal.raise_signal(signal.SIGTERM)  # time stands still for good, so nothing more can happen
+            signal.raise_signal(signal.SIGTERM)  # time never passes again, so nothing more can happen
 
     def _receive(self) -> None:
         """Read what has arrived. Raises ``DriverError``."""

@@ -108,7 +108,7 @@ def is_used(journal: Path) -> bool:
 
 
 def is_cpp_database(path: Path, kv: str, msg: str) -> bool:
-    """Whether there is a database of the C++ system at ``path``. One that cannot be read is none."""
+    """Whether there is a database of the C++ system at ``path``. False if it cannot be read."""
     if not path.is_file() or not path.stat().st_size:
         return False
     # Immutable, SQLite leaves no trace beside the file; but then it ignores a write-ahead log.

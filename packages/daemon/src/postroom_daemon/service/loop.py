@@ -58,7 +58,7 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
     it again.
     """
     os.umask(0o022)
-    faulthandler.enable(file=2)  # the watchdog ends a daemon that hangs by SIGABRT: the log tells where it hung
+    faulthandler.enable(file=2)  # the watchdog ends a daemon that hangs by SIGABRT: the log shows where it hung
     gc.freeze()  # what was imported stays
     gc.set_threshold(*GC_THRESHOLD)
     signals = Signals()
@@ -180,7 +180,7 @@ class Loop:
                 if self._signals.take_reload():
                     self._reload()
             self._stop()
-        except DoorReplaced:  # the service goes on, with another one
+        except DoorReplaced:  # the service continues, with another one
             self._flush()
             raise
         except DoorLost:

@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether anything is kept while no daemon runs."""
+        """Whether its data outlasts the daemon's process."""
         return self.database is not None or self.messages is not None
 
     def exists(self) -> bool:

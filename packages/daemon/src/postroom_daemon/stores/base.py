@@ -106,7 +106,7 @@ class Due(ABC):
 
     @abstractmethod
     def expiring(self, now: int, limit: int) -> list[Entry]:
-        """At most ``limit`` ready or delayed messages whose ``lapse`` time has come, oldest first, then in publish
+        """At most ``limit`` ready or delayed messages whose ``next_expiry`` has come, oldest first, then in publish
         order. Changes nothing."""
 
     @abstractmethod
@@ -187,8 +187,8 @@ class Bodies:
         """Store a new message whose body is in a file. Raises ``NotStored`` unless its queue's record exists."""
         raise StoreError(
             f"{entry.key}: its body is in a file of backend hybrid, and no other store can be folded from this journal:"
-            " restore a backup; or rename the directory that the migration has kept (payloads.replaced-TIME) to what it"
-            " was called before (payloads), then set backend to hybrid, and start"
+            " restore a backup; or rename the directory that the migration left (payloads.replaced-TIME) to its old"
+            " name (payloads), then set backend to hybrid, and start"
         )
 
 
@@ -310,7 +310,7 @@ class Store(ABC):
     """Messages, queue records and key-values. ``applied`` is the id of the last event folded, committed with the data;
     ``folding`` is the id of the one being folded, which the messages that it changes show.
 
-    Nothing is kept before ``commit``, nothing is sure to survive a power cut before ``disk.checkpoint``.
+    Nothing is stored before ``commit``; nothing is certain to survive a power cut before ``disk.checkpoint``.
     """
 
     #: The name by which the configuration selects it.

@@ -25,7 +25,7 @@ class QueueBook(Undoable[QueueRecord]):
         return record
 
     def count(self, queue: str, before: State | None, after: State | None, size: int = 0) -> None:
-        """Count one message of ``queue``, of ``size`` bytes, from one state to another; None stands for no message.
+        """Count one message of ``queue``, of ``size`` bytes, from one state to another; None means no message.
         Raises ``NotStored``."""
         if before is after:
             return

@@ -1,5 +1,5 @@
 """A store in memory: for tests, and as the plainest reading of the contract. Its checkpoint is never durable: the whole
-journal is kept and replayed at each start."""
+journal is retained and replayed at each start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MemoryStore(Store, Due, Pages):
         self._ready: dict[tuple[str, str], list[_Ready]] = {}
         self._due: list[_Hint] = []
         self._leases: list[_Hint] = []
-        self._lapses: list[_Hint] = []
+        self._expiries: list[_Hint] = []
         self._same_key: dict[tuple[str, str], set[str]] = {}  # messages by queue and ordering key
         self._applied_before = 0
         self.due = self.pages = self
@@ -108,8 +108,8 @@ class MemoryStore(Store, Due, Pages):
             heapq.heappush(self._due, (entry.due, *hint))
         if entry.lease_until:
             heapq.heappush(self._leases, (entry.lease_until, *hint))
-        if entry.lapse and entry.state in (State.READY, State.DELAYED):
-            heapq.heappush(self._lapses, (entry.lapse, *hint))
+        if entry.next_expiry and entry.state in (State.READY, State.DELAYED):
+            heapq.heappush(self._expiries, (entry.next_expiry, *hint))
 
     def _update_turns(self, changed: Entry) -> None:
         """A message with an ordering key has changed: note whose turn it is now."""
@@ -165,7 +165,10 @@ class MemoryStore(Store, Due, Pages):
 
     def expiring(self, now: int, limit: int) -> list[Entry]:
         return self._over(
-            self._lapses, now, limit, lambda entry: entry.lapse if entry.state in (State.READY, State.DELAYED) else 0
+            self._expiries,
+            now,
+            limit,
+            lambda entry: entry.next_expiry if entry.state in (State.READY, State.DELAYED) else 0,
         )
 
     def _over(self, heap: list[_Hint], now: int, limit: int, end: Callable[[Entry], int]) -> list[Entry]:
@@ -181,7 +184,7 @@ class MemoryStore(Store, Due, Pages):
         return list(found.values())
 
     def next_time(self) -> int | None:
-        return min((heap[0][0] for heap in (self._due, self._leases, self._lapses) if heap), default=None)
+        return min((heap[0][0] for heap in (self._due, self._leases, self._expiries) if heap), default=None)
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         all_there = (e for e in self._entries.values.values() if e.state is state and queue in ("", e.queue))

@@ -17,7 +17,7 @@ EPILOG: Final = (
     "Exit status: 0 success, 1 failure, 2 wrong usage, 3 the environment is not fit or the tables are in use (see"
     " doctor), 130 interrupted."
 )
-#: Modules whose errors are reported in one line: Spark's own text goes on for pages.
+#: Modules whose errors are reported in one line: Spark's own text is pages long.
 _SPARK_MODULES: Final = ("py4j", "pyspark")
 _DEBUG: Final = "POSTROOM_DEBUG"
 

@@ -37,7 +37,7 @@ class GzipMember:
     """One member of a gzip file: the bytes from ``begin`` to ``end``, and the snapshots in them."""
 
     begin: int
-    #: None if the member is damaged: then it is not known where the next one begins.
+    #: None if the member is damaged: then the start of the next one is unknown.
     end: int | None
     #: CRC-32 of the packed bytes.
     crc: int

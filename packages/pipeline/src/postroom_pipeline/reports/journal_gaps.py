@@ -145,7 +145,7 @@ def _merged(missing: DataFrame) -> DataFrame:
 
 
 def in_epochs(ranges: DataFrame, epochs: DataFrame) -> DataFrame:
-    """Each range, split where epochs begin: after a restore a journal goes on from the restored event, so a slice has
+    """Each range, split where epochs begin: after a restore a journal continues from the restored event, so a slice has
     the older epochs only up to there.
 
     :param ranges: ``device``, ``root``, ``epoch`` (of the header), ``first``, ``last`` and any other columns.

@@ -13,7 +13,7 @@ ROOT: Final = ("device", "root")
 
 
 def with_undone(frame: DataFrame, epochs: DataFrame, event: str = "event") -> DataFrame:
-    """The frame with ``undone_epoch``: the first epoch that goes on from before the row's event; null where all later
+    """The frame with ``undone_epoch``: the first epoch that continues from before the row's event; null where all later
     ones build on it.
 
     :param frame: has ``device``, ``root``, ``epoch`` and the column that ``event`` names.

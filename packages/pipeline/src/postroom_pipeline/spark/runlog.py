@@ -85,7 +85,7 @@ class Progress:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more; the work goes on
+        except (OSError, ValueError):  # nobody reads it any more; the work continues
             self._is_terminal = False
 
 

@@ -33,11 +33,11 @@ class TailView(View):
         super().__init__()
         self._follows = True
         self._hides_own = True
-        self._end = 0  # the number of the last record shown while the tail is held
+        self._end = 0  # the number of the last record shown while the tail is paused
         self._search: Filter | None = None
         self._collapses = True
         self._opened: set[int] = set()  # bursts that are expanded, by their first record
-        self._shown: tuple[object, ...] = ()  # what the lines of a held tail were made of
+        self._shown: tuple[object, ...] = ()  # what the lines of a paused tail were made from
 
     def compose_body(self) -> ComposeResult:
         self._collapses = self.console.config.bursts

@@ -161,7 +161,7 @@ class Snapshots:
 
         def check_room(more: int) -> None:
             if state_files.free_bytes() < settings.storage_min_free_bytes + more:
-                raise OSError(errno.ENOSPC, "what is free is kept for messages (storage.minFreeBytes)")
+                raise OSError(errno.ENOSPC, "the free space is reserved for messages (storage.minFreeBytes)")
 
         with state_files.opened():
             check_room(2 * size)

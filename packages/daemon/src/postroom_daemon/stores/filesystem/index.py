@@ -24,7 +24,7 @@ Part = tuple[str, int]  # target, negative priority
 
 def lapse_of(entry: Entry) -> int:
     """When a message that waits expires or loses its target, if it does; else 0."""
-    return entry.lapse if entry.state in (State.READY, State.DELAYED) else 0
+    return entry.next_expiry if entry.state in (State.READY, State.DELAYED) else 0
 
 
 def shares(entry: Entry, queue: str, part: Part) -> bool:
@@ -185,7 +185,7 @@ class Index:
         if entry.lease_until or entry.state is State.INFLIGHT:
             self.leases.add((entry.lease_until, entry.seq, entry.key))
         if lapse_of(entry):
-            self.lapses.add((entry.lapse, entry.seq, entry.key))
+            self.lapses.add((entry.next_expiry, entry.seq, entry.key))
         if entry.order_key:
             self.turns.add(entry)
 

@@ -110,8 +110,8 @@ class FileName(NamedTuple):
         return MOVED in self.tags
 
     @property
-    def lapse(self) -> int:
-        """The entry's ``lapse``, from the name alone."""
+    def next_expiry(self) -> int:
+        """The entry's ``next_expiry``, from the name alone."""
         expires, fallback = int(self.tags.get("e", "0")), int(self.tags.get("g", "0"))
         if fallback and ("t" in self.tags or "T" in self.tags):
             return min(fallback, expires) if expires else fallback

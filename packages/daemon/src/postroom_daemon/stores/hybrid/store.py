@@ -112,7 +112,7 @@ class PayloadBodies(ReferencedBodies):
         try:
             self.check_mounted()  # once more: a database that was folded from scratch did not know before
         except StoreError:
-            if self.is_new:  # it is in the way of whoever puts the right one back: `mv` would move that into it
+            if self.is_new:  # an operator who restores the right one would move it into this one with `mv`
                 with suppress(OSError):
                     self.payloads.root.rmdir()
             raise
@@ -136,7 +136,7 @@ class PayloadBodies(ReferencedBodies):
             return
         for name in newer:
             if not self.index.refers_to(name):
-                self.payloads.set_aside(str(name), "of a group that was not kept")
+                self.payloads.set_aside(str(name), "of a group that was not committed")
 
     # --- writing --------------------------------------------------------------------------------------------------
 

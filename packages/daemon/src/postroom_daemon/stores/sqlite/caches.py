@@ -1,7 +1,7 @@
 """What the SQLite store has in memory during a group: messages it has seen, rows it is about to write or to be asked
 for, and the disk space that they take.
 
-Whoever changes a message reports it to these caches, so that they hold what the database would return. They are
+Code that changes a message reports it to these caches, so that they contain what the database would return. They are
 ``Participant``s of the store's transactions.
 """
 
@@ -139,8 +139,8 @@ class _Target:
 
 
 class ReadyRows:
-    """Ready rows by target. Who asks twice for the first of them in a group is likely to go on, so the rows behind it
-    are read ahead. They are right until anything but a lease changes: ``clear`` must then be called."""
+    """Ready rows by target. A caller that asks twice for the first of them in a group is likely to continue,
+    so the rows after it are read ahead. They are valid until anything but a lease changes: call ``clear`` then."""
 
     def __init__(self, sql: Statements, entries: EntryCache) -> None:
         self._pick = sql.pick
@@ -248,7 +248,7 @@ def _expect(count: int, changed: int, first: str) -> None:
 class SpaceEstimate:
     """How many bytes the open database transaction may write: the pages that it changes.
 
-    Messages that were published one after the other stand side by side in both tables and in most indexes, and share
+    Messages that were published one after the other are adjacent in both tables and in most indexes, and share
     pages. A batch that settles messages in their order touches few pages; one in random order several per message.
     """
 
@@ -287,7 +287,7 @@ class SpaceEstimate:
         """See ``Participant``."""
 
     def commit(self) -> None:
-        """A group is kept, and not committed yet. Its new messages stand side by side."""
+        """A group is written, and not committed yet. Its new messages are adjacent."""
         self._new = 0
 
     rollback = commit

@@ -24,7 +24,7 @@ _AUTOCHECKPOINT_PAGES: Final = 1000
 WAL_BYTES: Final = 8 * 1024 * 1024
 #: The write-ahead log is longer than it should ever be: somebody keeps it from being folded.
 WAL_ALARM_BYTES: Final = 4 * WAL_BYTES
-#: How long we wait for exclusive access, before we share the database with whoever has it open (s).
+#: How long we wait for exclusive access, before we share the database with the process that has it open (s).
 _EXCLUSIVE_S: Final = 0.2
 #: Free pages that stay in the file for what comes next: so many, and so large a part of it (1 in ...).
 _SPARE_PAGES: Final = 1024
@@ -152,7 +152,7 @@ class Database:
             busy, _, _ = self.row("PRAGMA wal_checkpoint(TRUNCATE)")
             return not busy
         _, pages, folded = self.row("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody
-        self.close()  # whoever had it open may have closed it
+        self.close()  # the other process may have closed it
         self.connect()
         return bool(pages == folded)
 

@@ -73,8 +73,8 @@ class SqliteDue(Due):
         times = [entry.lease_until] if entry.lease_until else []
         if entry.state is State.DELAYED:
             times.append(entry.due)
-        if entry.lapse and (entry.state is State.READY or entry.state is State.DELAYED):
-            times.append(entry.lapse)
+        if entry.next_expiry and (entry.state is State.READY or entry.state is State.DELAYED):
+            times.append(entry.next_expiry)
         if times and (self._hint is None or min(times) < self._hint):
             self._hint = min(times)
 

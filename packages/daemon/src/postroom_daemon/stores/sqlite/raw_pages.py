@@ -144,7 +144,7 @@ class RawPages:
                 self.damaged += 1
 
     def _payload(self, page: bytes, place: int) -> bytes:
-        """A row's bytes, also where they go on in other pages."""
+        """A row's bytes, including those on overflow pages."""
         length, place = _varint(page, place)
         _, place = _varint(page, place)
         most = self._usable - 35

@@ -41,7 +41,7 @@ def row_of(e: Entry, as_of: int) -> Row:
     values = (
         e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
         e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
-        e.phase, as_of, e.size, e.order_key, e.lapse if lapses else 0,
+        e.phase, as_of, e.size, e.order_key, e.next_expiry if lapses else 0,
         orjson.dumps(rare).decode() if any(rare) else "",
     )  # fmt: skip
     return (*values, crc32(orjson.dumps(values)))

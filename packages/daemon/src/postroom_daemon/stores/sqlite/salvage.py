@@ -244,7 +244,7 @@ class Refold:
             f"SELECT key, value, value_type, created_at FROM {ORPHANS} WHERE NOT EXISTS"
             f" (SELECT 1 FROM {tables['msg']} WHERE message_key = key) ORDER BY created_at, key"
         )
-        self._lost: set[str] = set()  # messages of which neither a row nor their publication is left
+        self._lost: set[str] = set()  # messages without a row and without their publication
 
     def skips(self, event: Event) -> bool:
         """Whether an event is to be skipped: its change is there already, or its message is lost."""
@@ -318,8 +318,8 @@ class Refold:
 
 
 def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -> bool:
-    """A message of which only the body is left, ready again; whether that can be. A body in a file cannot be found
-    without its row."""
+    """Make a message ready again of which only the body is left. Returns whether that is possible: a body in a file
+    cannot be located without its row."""
     queue = key[4:].rpartition(":")[0]
     if kind != "message" or not queue:
         return False

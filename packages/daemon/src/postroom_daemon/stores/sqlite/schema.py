@@ -2,7 +2,7 @@
 
 The tables are those of the C++ system (``kv``, ``msg_index``), with its key names, extended.
 
-The format is kept in ``PRAGMA user_version``. To change it: raise ``VERSION``, add the step from the version before to
+The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add the step from the version before to
 ``STEPS``, and a test that opens a database written by the version before.
 
 - 1: the first.

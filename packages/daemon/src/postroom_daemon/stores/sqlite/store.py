@@ -68,7 +68,7 @@ class SqliteStore(Store):
         if referenced:
             self._participants.append(referenced)
         self._in_group = False
-        self._groups = 0  # kept, and not committed yet
+        self._groups = 0  # written, and not committed yet
         self._changes_before = self._changes_at_begin = 0
         self._changed: set[str] = set()  # queues whose records these groups have changed
         self._applied_before = 0
@@ -118,7 +118,7 @@ class SqliteStore(Store):
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._check_kept()
+        self._check_written()
         self._applied_before = self.applied
         if not self.db.connection.in_transaction:
             self.db.execute("BEGIN IMMEDIATE")
@@ -160,11 +160,11 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             if connection.in_transaction:
                 raise translated(error, self.db.path) from error
-        self._check_kept()
+        self._check_written()
 
     def flush(self) -> None:
-        """Commit the groups that were kept since the last time; a process that is killed before folds them again."""
-        self._check_kept()
+        """Commit the groups written since the last time; after a kill before this, the next start folds them again."""
+        self._check_written()
         if not self.db.connection.in_transaction:
             return
         for name in self._changed & self.book.values.keys():  # one may have been deleted since
@@ -175,11 +175,13 @@ class SqliteStore(Store):
         self._changed.clear()
         self._space.clear()
 
-    def _check_kept(self) -> None:
-        """Raise ``StoreError`` if kept groups are gone: after some errors, that of a commit among them, SQLite rolls
-        back all of its transaction. Nothing may then be built on what ``applied`` says."""
+    def _check_written(self) -> None:
+        """Raise ``StoreError`` if written groups are gone: after some errors, also of a commit, SQLite rolls back its
+        whole transaction. Nothing may then rely on ``applied``."""
         if self._groups and not self.db.connection.in_transaction:
-            raise StoreError(f"{self.db.path}: groups that had been kept are rolled back; the store must be reopened")
+            raise StoreError(
+                f"{self.db.path}: groups that had been written are rolled back; the store must be reopened"
+            )
 
     # --- messages -------------------------------------------------------------------------------------------------
 
