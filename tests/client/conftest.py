@@ -23,7 +23,7 @@ collect_ignore = ["legacy"]  # run by each interpreter with unittest
 #: What the client promises to run on. Where CI is set, those of ``REQUIRED`` must be there.
 VERSIONS = ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 REQUIRED = ("2.7", "3.6")
-#: Where the quick tests run: the oldest of each kind, and the newest.
+#: The oldest of each kind, and the newest: where the quick tests run, and those with a daemon.
 QUICK = ("2.7", "3.6", "3.13")
 PATIENCE_S = 60
 
@@ -46,10 +46,16 @@ def missing_interpreters() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A daemon is the same for every interpreter, and the client's own tests run on each: those with a daemon run on
+    ``QUICK``, or on the newest if there is none of them."""
     if "interpreter" in metafunc.fixturenames:
+        paths = available_interpreters()
+        versions = list(paths)
+        if "ipc_root" in metafunc.fixturenames:
+            versions = [version for version in versions if version in QUICK] or versions[-1:]
         found = [
-            pytest.param(path, id=version, marks=() if version in QUICK else pytest.mark.slow)
-            for version, path in available_interpreters().items()
+            pytest.param(paths[version], id=version, marks=() if version in QUICK else pytest.mark.slow)
+            for version in versions
         ]
         metafunc.parametrize("interpreter", found, scope="session")
 
