@@ -115,3 +115,35 @@ def test_a_root_of_one_user_with_the_modes_of_a_usual_umask_starts_without_warni
     assert '"level":"warning"' not in daemon.log()
     shown = command(daemon, "check-permissions")
     assert shown.returncode == 3 and "1 problem found with this root for one user" in shown.stdout
+
+
+@pytest.mark.parametrize("by", ["options", "variables"])
+def test_a_client_is_given_the_names_of_directories_that_the_configuration_has(
+    make_daemon: MakeDaemon, by: str
+) -> None:
+    daemon = make_daemon(config={"ipc": {"requestsDir": "in", "responsesDir": "out", "deadDir": "bad"}})
+    daemon.requests, daemon.responses, daemon.dead = (daemon.ipc / name for name in ("in", "out", "bad"))
+    daemon.start()
+    given = {"requests": "in", "responses": "out", "dead": "bad"}
+    options = [word for name, value in given.items() for word in (f"--{name}-dir", value)]
+    variables = {f"POSTROOM_IPC_{name.upper()}_DIR": value for name, value in given.items()}
+
+    def postroom(*words: str) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc)]
+        arguments += options if by == "options" else []
+        environment = {**daemon.environment, **(variables if by == "variables" else {})}
+        return subprocess.run([*arguments, *words], env=environment, capture_output=True, text=True, check=False)
+
+    assert postroom("publish", "--queue", "q", "--message", "body").returncode == 0
+    worked = postroom(
+        "work", "--queue", "q", "--until-empty", "--",
+        sys.executable, "-m", "postroom_client", "publish", "--queue", "next",
+    )  # fmt: skip
+    assert worked.returncode == 0, worked.stderr
+    assert postroom("consume", "--queue", "next", "--ack", "--raw").stdout == "body"
+    assert command(daemon, "verify").returncode == 0  # through the running daemon
+    without = subprocess.run(
+        [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc), "--timeout", "50", "health"],
+        env=daemon.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert without.returncode == 3 and f"{daemon.ipc} is not a mailbox" in without.stderr

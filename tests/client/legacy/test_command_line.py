@@ -345,6 +345,43 @@ class ACommand(CommandTest):
             [(command, payload) for _, command, payload in spoken],
         )
 
+    def test_takes_the_words_of_the_clients_of_the_cpp_system(self):
+        answerer = self.serve()
+        key, queue = ["--message-key", "k", "--lease-id", "l"], ["--queue", "q"]
+        leased = {"messageKey": "k", "leaseId": "l"}
+        extended = dict(leased, visibilityTimeoutSec=60)
+        published = {"queue": "q", "message": "{}", "priority": 5}
+        spoken = [
+            ([word, "--visibility", "60"] + key, "extend_lease", extended)
+            for word in ("extend", "extend-lease", "extendlease")
+        ]
+        spoken += [(["--timeout", "9000", word] + queue, "list_dlq", {"queue": "q"}) for word in ("listdlq", "dlq")]
+        spoken += [
+            (["reprocess-dlq", "--message-key", "k"], "reprocess_dlq", {"messageKey": "k"}),
+            (queue + ["--message", "{}", "--priority", "5"], "publish", published),
+            (["--client-id", "publisher-01", "--message={}", "--priority", "5"] + queue, "publish", published),
+            (["nack"] + key + ["--requeue", "true"], "nack", dict(leased, requeue=True)),
+            (["nack", "--requeue", "1"] + key, "nack", dict(leased, requeue=True)),
+            (["nack", "--requeue", "false"] + key, "nack", dict(leased, requeue=False)),
+            (["nack"] + key + ["--requeue"], "nack", dict(leased, requeue=True)),
+        ]
+        statuses = [status for status, _ in self.run_each([arguments for arguments, _, _ in spoken])[0]]
+        self.assertEqual(statuses, [0] * len(spoken))
+        requests = [json.loads(data.decode("utf-8")) for _, data in answerer.seen]
+        self.assertEqual(
+            [(request["command"], request["payload"]) for request in requests],
+            [(command, payload) for _, command, payload in spoken],
+        )
+
+    def test_help_is_a_word_and_options_without_a_message_publish_nothing(self):
+        (whole, ours, publish, pause), _ = self.run_each([["help"], ["--help"], ["help", "publish"], ["publish", "-h"]])
+        self.assertEqual((whole, publish), (ours, pause))
+        self.assertIn("extend-lease", whole[1])
+        self.assertEqual(self.run_command("--queue", "q")[0], 2)
+        status, _, errors = self.run_command("nack", "--message-key", "k", "--requeue", "perhaps")
+        self.assertEqual(status, 2)
+        self.assertIn("must be true or false", errors)
+
     def test_consume_acknowledges_what_it_printed(self):
         answerer = self.serve(lambda request, name: LEASED if request["command"] == "consume_next" else {})
         status, result = self.run_json("consume", "--queue", "q", "--ack")

@@ -113,13 +113,18 @@ def sleep(seconds):
 
 def native_path(path):
     """Return ``path`` (text, bytes or a path object) as an absolute path of the native string type."""
+    return os.path.abspath(native_name(path))
+
+
+def native_name(path):
+    """Return ``path`` (text, bytes or a path object) as the native string type."""
     if hasattr(path, "__fspath__"):
         path = path.__fspath__()
     if PY2 and isinstance(path, text_type):
         path = path.encode("utf-8")
     elif not PY2 and isinstance(path, bytes):
         path = os.fsdecode(path)
-    return os.path.abspath(path)
+    return path
 
 
 def _monotonic_by_ctypes():

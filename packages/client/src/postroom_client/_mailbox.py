@@ -20,19 +20,20 @@ from ._compat import (
 )
 from ._mailbox_exchange import MailboxExchange, mailbox_error
 from ._process_local import ProcessLocal
-from ._protocol import REQUESTS_DIR, RESPONSES_DIR
+from ._protocol import DEAD_DIR, REQUESTS_DIR, RESPONSES_DIR
 from ._transport import Transport
 from ._watch import open_watch
 from .errors import DaemonNotRunning, MailboxError
 
 
 class Mailbox(Transport):
-    """The mailbox at ``root``. ``polling`` turns inotify off."""
+    """The mailbox at ``root``. ``polling`` turns inotify off. The others are names of directories in ``root``."""
 
-    def __init__(self, root, polling=False):
+    def __init__(self, root, polling=False, requests_dir=REQUESTS_DIR, responses_dir=RESPONSES_DIR, dead_dir=DEAD_DIR):
         self.root = root
-        self.requests_dir = os.path.join(root, REQUESTS_DIR)
-        self.responses_dir = os.path.join(root, RESPONSES_DIR)
+        self.requests_dir = os.path.join(root, requests_dir)
+        self.responses_dir = os.path.join(root, responses_dir)
+        self.dead_dir = os.path.join(root, dead_dir)
         self._polling = polling
         self._idle_watches = ProcessLocal(list)
         self._used_ids = ProcessLocal(dict)  # client ids, and whether an answer may still come
@@ -72,6 +73,18 @@ class Mailbox(Transport):
         else:
             used_ids.setdefault(client_id, False)  # atomic: another thread may be in the line above
 
+    def explain_missing(self, hint):
+        """Return why there is no mailbox, with ``hint`` or a better root; None if there is one or it cannot be read."""
+        if _exists(self.requests_dir):
+            return None
+        if not _exists(self.root):
+            return "%s does not exist%s" % (self.root, hint)
+        name = os.path.basename(self.requests_dir)
+        inner = os.path.join(self.root, "ipc")
+        if os.path.isdir(os.path.join(inner, name)):
+            return "%s is not a mailbox, but %s is: did you mean that?" % (self.root, inner)
+        return "%s is not a mailbox: it has no directory %s%s" % (self.root, name, hint)
+
     def open_response_dir(self, request, deadline):
         """Wait until ``deadline`` for the mailbox to exist. Return what ``identify_response_dir`` returns."""
         pause_s = 0.005
@@ -84,7 +97,7 @@ class Mailbox(Transport):
             left_s = deadline - monotonic()
             if left_s <= 0:
                 hint = "; start postroomd, or correct the path"
-                why = explain_missing(self.root, hint) or "%s has no directory %s" % (self.root, RESPONSES_DIR)
+                why = self.explain_missing(hint) or "there is no directory %s" % self.responses_dir
                 raise DaemonNotRunning(why, request)
             sleep(min(pause_s, left_s))
             pause_s = min(pause_s * 2, 0.25)
@@ -143,18 +156,6 @@ class Mailbox(Transport):
         for watches in self._idle_watches.pop_inherited():
             for watch in watches:
                 watch.close_after_fork()
-
-
-def explain_missing(root, hint):
-    """Return why ``root`` is not a mailbox, with ``hint`` or a better root; None if it is one or cannot be read."""
-    if _exists(os.path.join(root, REQUESTS_DIR)):
-        return None
-    if not _exists(root):
-        return "%s does not exist%s" % (root, hint)
-    inner = os.path.join(root, "ipc")
-    if os.path.isdir(os.path.join(inner, REQUESTS_DIR)):
-        return "%s is not a mailbox, but %s is: did you mean that?" % (root, inner)
-    return "%s is not a mailbox: it has no directory %s%s" % (root, REQUESTS_DIR, hint)
 
 
 def _exists(path):

@@ -19,7 +19,7 @@ from ._compat import (
     unlink,
     write_all,
 )
-from ._protocol import DEAD_DIR, REQUEST_SUFFIX, TEMP_SUFFIX
+from ._protocol import REQUEST_SUFFIX, TEMP_SUFFIX
 from ._transport import Exchange
 from .errors import BadResponse, DaemonNotRunning, MailboxError, RequestRejected, RequestTimeout
 
@@ -175,7 +175,7 @@ class MailboxExchange(Exchange):
 
     def _rejection(self):
         """Return why the daemon rejected the request; None if it did not, or if the reason cannot be read."""
-        path = os.path.join(self._mailbox.root, DEAD_DIR, self._request.file_name + ".reason")
+        path = os.path.join(self._mailbox.dead_dir, self._request.file_name + ".reason")
         try:
             fd = open_fd(path, os.O_RDONLY | NO_FOLLOW | os.O_NONBLOCK)
         except (IOError, OSError):

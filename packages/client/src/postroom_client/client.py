@@ -2,11 +2,11 @@
 
 from . import _batches, _paging, _transport
 from ._codec import check_id, check_kind, decode_response, encode_payload
-from ._compat import native_path
+from ._compat import native_name, native_path
 from ._delivery import Delivery, deliveries_of, mark_settled, split_lease
 from ._mailbox import Mailbox
 from ._process_local import ProcessLocal
-from ._protocol import REQUEST_BYTES_DEFAULT
+from ._protocol import DEAD_DIR, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
 from ._request import check_timeout, create_client_id, create_request
 from .errors import InvalidArgument, PostroomError
 
@@ -23,18 +23,21 @@ class Client(object):
     used. All of them are ``PostroomError``.
 
     Threads may share a client, and it may be used in a forked child. Creating one touches no file. ``polling`` turns
-    inotify off, for file systems that do not report changes.
+    inotify off, for file systems that do not report changes. ``requests_dir``, ``responses_dir`` and ``dead_dir`` are
+    the names of directories in ``ipc_root``, which the daemon's configuration may change.
     """
 
     def __init__(
-        self, ipc_root="./ipc", client_id=None, timeout=30.0, polling=False, max_request_bytes=REQUEST_BYTES_DEFAULT
+        self, ipc_root="./ipc", client_id=None, timeout=30.0, polling=False, max_request_bytes=REQUEST_BYTES_DEFAULT,
+        requests_dir=REQUESTS_DIR, responses_dir=RESPONSES_DIR, dead_dir=DEAD_DIR
     ):
         self.ipc_root = native_path(ipc_root)
         self.timeout = check_timeout(timeout)
         self.max_request_bytes = max_request_bytes
         self._fixed_id = check_id(client_id, "client id") if client_id is not None else None
         self._generated_id = ProcessLocal(create_client_id)
-        self._transport = Mailbox(self.ipc_root, polling)
+        names = [native_name(name) for name in (requests_dir, responses_dir, dead_dir)]
+        self._transport = Mailbox(self.ipc_root, polling, *names)
         self._reply_queues = None
         self._closed = False
 

@@ -19,6 +19,9 @@ class Client:
         timeout: float = 30.0,
         polling: bool = False,
         max_request_bytes: int = ...,
+        requests_dir: str | bytes = ...,
+        responses_dir: str | bytes = ...,
+        dead_dir: str | bytes = ...,
     ) -> None: ...
     @property
     def client_id(self) -> str: ...

@@ -19,8 +19,18 @@ class DaemonPaths:
     name: str
 
     def make_client(self) -> Client:
-        """A client whose id marks the requests of consoles in the traffic log."""
-        return Client(str(self.ipc), client_id=f"console-{os.geteuid()}-{os.getpid()}")
+        """A client whose id marks the requests of consoles in the traffic log. The variables by which a daemon renames
+        directories of its mailbox count here, too."""
+        requests, responses, dead = (
+            os.environ.get(f"POSTROOM_IPC_{name.upper()}_DIR") or name for name in ("requests", "responses", "dead")
+        )
+        return Client(
+            str(self.ipc),
+            client_id=f"console-{os.geteuid()}-{os.getpid()}",
+            requests_dir=requests,
+            responses_dir=responses,
+            dead_dir=dead,
+        )
 
 
 def find_paths(

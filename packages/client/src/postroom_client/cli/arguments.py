@@ -7,7 +7,7 @@ from .. import __version__
 from .._paging import check_rate
 from .._protocol import FIELDS
 from ..errors import InvalidArgument
-from .names import GROUPS, SUBCOMMANDS, WORK, option_help, option_names
+from .names import ALIASES, DIRECTORIES, GROUPS, SUBCOMMANDS, WORK, option_help, option_names, variable
 from .payload import UsageError
 
 EXIT_OK = 0
@@ -17,6 +17,10 @@ EXIT_NO_ANSWER = 3
 EXIT_NOTHING = 4
 
 DEFAULT_TIMEOUT_MS = 30000
+
+#: Common options that have a value.
+_WITH_VALUE = ("--ipc-root", "--timeout", "--client-id", "--requests-dir", "--responses-dir", "--dead-dir")
+_WITHOUT_VALUE = ("--json", "--wait-daemon", "-h", "--help", "--version")
 
 _EPILOG = """\
 exit status:
@@ -36,6 +40,10 @@ CLIENT_TIMEOUT, DAEMON_NOT_RUNNING, REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
 The message is --message TEXT, --message @FILE (@@ for a leading @), or standard
 input (--message -, or no --message if standard input is not a terminal). It is
 sent as a string, byte for byte, unless --json-body or --binary is given.
+
+Words of the C++ system's clients are accepted: extend-lease and extendlease
+(extend), listdlq and dlq (list-dlq), reprocess-dlq (reprocess), help; options
+with --message, but without a command, are those of publish.
 """
 
 _SEE_HELP = " (see %s --help)"
@@ -120,20 +128,27 @@ def make_parser(arguments, lenient=False):
 
 def _expand(arguments):
     """Expand ``policy QUEUE`` and ``policy --queue QUEUE`` to ``policy get --queue QUEUE``. A queue named get or set
-    needs the long form."""
+    needs the long form. Also expand what only the C++ system's clients wrote: other words, ``help``, and options with
+    ``--message`` without a word, which mean ``publish``."""
     position = _position_of_word(arguments)
-    word, rest = arguments[position : position + 1], arguments[position + 1 :]
+    before, word, rest = arguments[:position], arguments[position : position + 1], arguments[position + 1 :]
+    if word == ["help"]:
+        return rest + ["--help"]
+    if word and word[0] in ALIASES:
+        return before + [ALIASES[word[0]]] + rest
+    if word and word[0].startswith("--") and any(one.split("=")[0] == "--message" for one in word + rest):
+        return before + ["publish"] + word + rest
     if word != ["policy"] or not rest or {"get", "set", "-h", "--help"}.intersection(rest):
         return arguments
     option = [] if rest[0].startswith("-") else ["--queue"]
-    return arguments[: position + 1] + ["get"] + option + rest
+    return before + ["policy", "get"] + option + rest
 
 
 def _position_of_word(arguments):
-    """Return the position of the command, after the options before it."""
+    """Return the position of the command, after the common options before it."""
     position = 0
-    while position < len(arguments) and arguments[position].startswith("-"):
-        position += 2 if arguments[position] in ("--ipc-root", "--timeout", "--client-id") else 1
+    while position < len(arguments) and arguments[position].split("=")[0] in _WITH_VALUE + _WITHOUT_VALUE:
+        position += 2 if arguments[position] in _WITH_VALUE else 1
     return position
 
 
@@ -182,6 +197,9 @@ def _add_common(parser, without=None):
     if without != "--timeout":
         add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for the answer (30000)")
     add("--client-id", default=hidden, metavar="ID", help="client id of the requests (default: cli-<uid>)")
+    for name, text in DIRECTORIES:
+        text += " (default: %s, or %s)" % (variable(name), name.split("_")[0])
+        add("--" + name.replace("_", "-"), default=hidden, metavar="NAME", help=text)
     add("--json", action="store_true", default=hidden, help="print one JSON object on one line")
     add("--wait-daemon", action="store_true", default=hidden, help="wait for the daemon if it does not run")
 
@@ -193,6 +211,8 @@ def _add_fields(parser, command, lenient):
         names = option_names(name)
         if kind == "boolean" and names[0].startswith("--no-"):
             add(*names, dest=name, action="store_false", default=None, help=text)
+        elif name == "requeue":  # the C++ system's client needed a word behind it
+            add(*names, dest=name, nargs="?", const=True, type=_boolean, metavar="true|false", help=text)
         elif kind == "boolean":
             add(*names, dest=name, action="store_true", default=None, help=text)
         elif kind in ("object", "array"):
@@ -240,6 +260,15 @@ def _rate(text):
         return check_rate(float(text))
     except InvalidArgument as error:
         raise argparse.ArgumentTypeError(str(error))
+
+
+def _boolean(text):
+    """Return whether a text means yes. Raises ``argparse.ArgumentTypeError``."""
+    if text.lower() in ("true", "1", "yes"):
+        return True
+    if text.lower() in ("false", "0", "no"):
+        return False
+    raise argparse.ArgumentTypeError("must be true or false, or be left out, not %r" % text)
 
 
 def _scalar(text):

@@ -1,5 +1,6 @@
 """Names and help texts of the command line: its commands, its options, and how they differ from the wire's names."""
 
+import os
 import re
 
 from .._protocol import FIELDS
@@ -44,6 +45,22 @@ SUBCOMMANDS = (
     ("metrics", "metrics", "show the daemon's counters and rates"),
 )
 
+#: Words of the C++ system's clients, and ours.
+ALIASES = {
+    "extend-lease": "extend",
+    "extendlease": "extend",
+    "listdlq": "list-dlq",
+    "dlq": "list-dlq",
+    "reprocess-dlq": "reprocess",
+}
+
+#: Options for directories of the mailbox that the daemon's configuration may rename: the arguments of the client, which
+#: are the ends of the variables for client and daemon, and their help.
+DIRECTORIES = (
+    ("requests_dir", "name of its directory of requests"),
+    ("responses_dir", "name of its directory of responses"),
+    ("dead_dir", "name of its directory of rejected requests"),
+)
 #: First words of commands that have two, and their help.
 GROUPS = {"policy": "show or set a queue's policy", "schedule": "publish messages at given times"}
 
@@ -128,6 +145,17 @@ HELP_OF = {
     ("reprocess_dlq", "limit"): _PAGE_LIMIT,
     ("drop_dlq", "limit"): _PAGE_LIMIT,
 }
+
+
+def directories(options):
+    """Return the names of the mailbox's directories that are given, as arguments of the client."""
+    given = [(name, getattr(options, name, None) or os.environ.get(variable(name))) for name, _ in DIRECTORIES]
+    return {name: value for name, value in given if value}
+
+
+def variable(argument):
+    """Return the environment variable that names a directory of the mailbox, for client and daemon."""
+    return "POSTROOM_IPC_" + argument.upper()
 
 
 def option_help(command, field_name, text, default):

@@ -49,13 +49,14 @@ VARIABLES = (
 class Program(object):
     """A handler for a worker that runs a program for each delivery, and raises the exception that its failure means.
 
-    It is a context manager: signals wake it inside of the ``with`` statement only. ``stop_signal`` is a function that
-    returns the signal to pass on to the program, or None.
+    ``mailbox`` has the environment variables by which the program reaches the same mailbox. It is a context manager:
+    signals wake it inside of the ``with`` statement only. ``stop_signal`` is a function that returns the signal to pass
+    on to the program, or None.
     """
 
-    def __init__(self, arguments, ipc_root, timeout_s=None, quiet=False):
+    def __init__(self, arguments, mailbox, timeout_s=None, quiet=False):
         self._arguments = arguments
-        self._ipc_root = ipc_root
+        self._mailbox = mailbox
         self._timeout_s = timeout_s
         self._quiet = quiet
         self._woken_fd = self._wake_fd = -1
@@ -123,8 +124,8 @@ class Program(object):
             data = text.encode("utf-8")
             if b"\0" not in data and not (name == "ATTRIBUTES" and len(data) > ATTRIBUTES_BYTES):
                 environment[variable] = data
-        root = self._ipc_root
-        environment[prefix + b"IPC_ROOT"] = root if isinstance(root, bytes) else os.fsencode(root)
+        for name, value in self._mailbox.items():
+            environment[name.encode("ascii")] = value if isinstance(value, bytes) else os.fsencode(value)
         return environment
 
     def _wait_for_end(self, process, stderr):

@@ -7,7 +7,6 @@ import sys
 
 from .._codec import Binary, decode_body
 from .._compat import text_type
-from .._mailbox import explain_missing
 from .._protocol import ERROR_CODES
 from ..client import Client
 from ..errors import DaemonNotRunning, InvalidArgument, PostroomError, RequestRejected, RequestTimeout, ServerError
@@ -23,7 +22,7 @@ from .arguments import (
     parse,
     split,
 )
-from .names import with_option_names
+from .names import directories, with_option_names
 from .output import escape, write, write_bytes
 from .paging import IRREVERSIBLE, PAGED, next_page, run_all
 from .payload import UsageError, payload_of
@@ -96,10 +95,10 @@ def _connect(options):
     """Return a client. Raises ``DaemonNotRunning`` at once if no daemon runs and --wait-daemon is not given."""
     ipc_root = getattr(options, "ipc_root", None) or os.environ.get("POSTROOM_IPC_ROOT") or "./ipc"
     client_id = getattr(options, "client_id", None) or "cli-%d" % os.geteuid()
-    client = Client(ipc_root, client_id=client_id)
+    client = Client(ipc_root, client_id=client_id, **directories(options))
     if not getattr(options, "wait_daemon", False) and client.is_daemon_running() is False:
         hint = "; start postroomd, name another --ipc-root, or wait with --wait-daemon"
-        missing = explain_missing(client.ipc_root, hint)
+        missing = client._transport.explain_missing(hint)
         raise DaemonNotRunning(missing or "no daemon serves %s%s" % (client.ipc_root, hint))
     return client
 

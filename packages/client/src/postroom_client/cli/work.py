@@ -8,6 +8,7 @@ from .._compat import integer_types, text_type
 from .._process_pool import ProcessPool
 from .._processing import CannotProcess
 from .._worker import Options, Worker, log
+from .names import directories, variable
 from .output import write
 from .program import REJECTED_STATUS, Program
 
@@ -70,8 +71,11 @@ def work(client, options, program, as_json):
         }
     )
 
+    mailbox = {variable(name): value for name, value in directories(options).items()}
+    mailbox["POSTROOM_IPC_ROOT"] = client.ipc_root
+
     def run(parent=None):
-        handler = Program(program, client.ipc_root, options.run_timeout, quiet=as_json)
+        handler = Program(program, mailbox, options.run_timeout, quiet=as_json)
         worker = Worker(client, options.queue, handler, chosen)
         handler.stop_signal = lambda: worker.stop_signal
         try:

@@ -63,7 +63,12 @@ def reach(config: Config) -> Iterator[Reached]:
         return
     settings = config.settings
     client = postroom_client.Client(
-        str(settings.ipc_root), timeout=TIMEOUT_S, max_request_bytes=settings.limits_request_bytes
+        str(settings.ipc_root),
+        timeout=TIMEOUT_S,
+        max_request_bytes=settings.limits_request_bytes,
+        requests_dir=settings.ipc_requests_dir,
+        responses_dir=settings.ipc_responses_dir,
+        dead_dir=settings.ipc_dead_dir,
     )
     with client:
 

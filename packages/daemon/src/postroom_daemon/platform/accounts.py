@@ -131,7 +131,7 @@ def primary_group(uid: int) -> int | None:
     """The gid of a user's primary group; None if there is no such user."""
     try:
         return pwd.getpwuid(uid).pw_gid
-    except KeyError:
+    except (KeyError, OverflowError):
         return None
 
 
