@@ -19,6 +19,7 @@ from postroom_common.events import EventType
 from ..config.config import Config
 from ..config.settings import Settings
 from ..journal.segments import list_segments, read_lines
+from ..platform.files import LOST_ERRNOS
 from ..stores.backends import layout_of
 
 #: Columns by which the tables of the C++ system are recognised.
@@ -98,13 +99,18 @@ def to_import(settings: Settings) -> CppData | None:
 
 
 def is_used(journal: Path) -> bool:
-    """Whether there may be messages or settings of queues: a journal has an event about them, or has lost its first
-    segments. Raises ``OSError``."""
+    """Whether there may be messages or settings of queues: a journal has an event about them, has lost its first
+    segments, or cannot be read. Raises ``OSError``."""
     segments = list_segments(journal) if journal.is_dir() else []
     if segments and segments[0][0] != 1:
         return True
     lines = (line for _, path in segments for line in read_lines(path))
-    return any(line.event is None or line.event["type"] not in _NOTHING_DONE for line in lines)
+    try:
+        return any(line.event is None or line.event["type"] not in _NOTHING_DONE for line in lines)
+    except OSError as error:
+        if error.errno not in LOST_ERRNOS:
+            raise
+        return True
 
 
 def is_cpp_database(path: Path, kv: str, msg: str) -> bool:
