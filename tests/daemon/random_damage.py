@@ -267,13 +267,20 @@ def _look(bench: Bench, outcome: Outcome) -> None:
                 bench.clocks.pass_ms(READS_MS)
             elif len(found) < len(asked):
                 break
-        for letter in (bench.send("list_dlq", queue=queue, limit=1000).data_or_none() or {}).get("messages", []):
+        for letter in _letters(bench, queue):
             key = letter["messageKey"]
             (outcome.lost_bodies if letter["reasonCode"] == "BODY_LOST" else outcome.dead).add(key)
     after = ""
     while page := bench.store.pages.entries(after, 100):
         outcome.on_hold |= {entry.key for entry in page if entry.state == "held"}
         after = page[-1].key
+
+
+def _letters(bench: Bench, queue: str) -> list[dict[str, Any]]:
+    sent = bench.send("list_dlq", queue=queue, limit=1000)
+    assert sent.code in ("OK", "ERR_QUEUE_NOT_FOUND"), sent.answer.error
+    found: list[dict[str, Any]] = (sent.data_or_none() or {}).get("messages", [])
+    return found
 
 
 def _judge(truth: Truth, outcome: Outcome) -> None:

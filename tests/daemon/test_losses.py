@@ -8,18 +8,31 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 
+from postroom_common.events import encode_line
 from postroom_daemon.cli import main
+from postroom_daemon.journal.end_mark import read_end_mark
 from postroom_daemon.journal.journal import Journal
 from postroom_daemon.journal.segments import OnDamage, PlacedRequest
 from postroom_daemon.maintenance.backup import make_backup
 from postroom_daemon.maintenance.restore import RestorePoint, RestoreRequest, restore
-from postroom_daemon.model.records import LOSSES_LIMIT, with_loss
+from postroom_daemon.model.records import (
+    DAMAGE_KEYS_LIMIT,
+    DAMAGE_LIMIT,
+    LOSSES_LIMIT,
+    Loss,
+    damage_text,
+    with_damage,
+    with_loss,
+)
 from postroom_daemon.observe.state import capture
 from postroom_daemon.root.open_root import Sources
+from postroom_daemon.stores.base import Recovery
+from postroom_daemon.stores.sqlite.salvage import SqliteRecovery
 from tests.conformance.bench import Bench
 
 STORES = ("sqlite", "filesystem", "hybrid")
@@ -194,3 +207,128 @@ def test_many_losses_are_reported_as_ranges_and_none_is_left_out() -> None:
         losses = with_loss(losses, 10 * number, 10 * number + 1)
     assert len(losses) == LOSSES_LIMIT
     assert losses[0] == [0, 1] and losses[-1] == [10 * (LOSSES_LIMIT - 1), 10 * (3 * LOSSES_LIMIT - 1) + 1]
+
+
+@pytest.mark.parametrize("backend", STORES)
+def test_damage_that_a_store_reports_degrades_health_until_an_operator_accepts_it(
+    make_bench: Callable[..., Bench], backend: str
+) -> None:
+    bench = make_bench(backend).open()
+    key = bench.publish(message="there")
+    bench.close()
+    found = Loss("a file does not parse", [key], [(2, 3)])
+    with (
+        patch.object(Recovery, "losses", lambda recovery: [found]),
+        patch.object(SqliteRecovery, "losses", lambda recovery: [found]),
+    ):
+        bench.open()
+    for without_store in (False, True):  # it is in the journal: it does not matter that the store is lost
+        health = bench.do("health")
+        assert health["status"] == "degraded"
+        check = health["checks"]["store"]
+        assert check["damage"] == [{"what": "a file does not parse", "messages": 1, "keys": [key]}]
+        assert check["error"].startswith(f"a file does not parse: {key}; ")
+        assert health["checks"]["journal"]["missingEvents"] == [[2, 3]]
+        bench.reopen(without_store and backend != "hybrid")
+    bench.close()
+    outcome = CliRunner().invoke(main, ["accept-loss", "--root", str(bench.path)], env={"POSTROOM_BACKEND": backend})
+    assert (outcome.exit_code, outcome.output) == (
+        0,
+        f"events 2 to 3 are lost\na file does not parse: {key}\naccepted: health does not report them any more\n",
+    )
+    bench.open()
+    assert bench.do("health")["status"] == "ok"
+    accepted = [event for event in bench.events() if event["type"] == "loss_accepted"]
+    assert [(event["ranges"], event["damage"][0]["keys"]) for event in accepted] == [([[2, 3]], [key])]
+
+
+def test_a_restored_root_still_reports_damage_that_nobody_accepted(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench = make_bench()
+    with patch.object(SqliteRecovery, "losses", lambda recovery: [Loss("a file does not parse")]):
+        bench.open()
+    bench.close()
+    make_backup(bench.config, str(tmp_path / "backup"), True, {})
+    other = make_bench("filesystem")
+    restore(other.config, RestoreRequest(tmp_path / "backup", RestorePoint()), Sources(clock=bench.clocks.clock))
+    other.open()
+    assert [one["what"] for one in other.do("health")["checks"]["store"]["damage"]] == ["a file does not parse"]
+
+
+def test_further_damages_are_counted_in_the_last_record() -> None:
+    damage: list[dict[str, Any]] = []
+    for number in range(DAMAGE_LIMIT + 5):
+        damage = with_damage(damage, f"damage {number}", 1, [f"msg:q:{number}"])
+    assert len(damage) == DAMAGE_LIMIT
+    assert damage[-1]["messages"] == 6 and damage[-1]["more"] == 5
+    shown = [f"msg:q:{number:02}" for number in range(DAMAGE_KEYS_LIMIT)]
+    assert damage_text(with_damage([], "gone", 23, shown)[0]) == f"gone: {', '.join(shown)}, and 3 more"
+
+
+@pytest.mark.parametrize("backend", STORES)
+@pytest.mark.parametrize("lines", [1, 2, 5])
+def test_a_journal_that_has_lost_its_last_lines_with_the_store_that_had_them_is_reported(
+    make_bench: Callable[..., Bench], backend: str, lines: int
+) -> None:
+    bench = make_bench(backend).open()
+    for number in range(9):
+        bench.publish(message=f"m{number}")
+    last_id = bench.live.journal.last_id
+    bench.close()
+    segment = bench.segments()[-1]
+    kept = segment.read_bytes().splitlines(True)[:-lines]
+    segment.write_bytes(b"".join(kept))
+    bench.lose_store()
+    bench.open()
+    health = bench.do("health")
+    assert health["status"] == "degraded"
+    assert health["checks"]["journal"]["missingEvents"] == [[last_id - lines + 1, last_id]]
+    assert bench.events()[-1]["id"] > last_id, "ids are not given again"
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"), [(Path.unlink, "missing"), (lambda path: path.write_bytes(b"?"), "damaged")]
+)
+def test_a_mark_of_the_end_that_is_lost_is_reported_unless_the_daemon_had_stopped_in_order(
+    make_bench: Callable[..., Bench], damage: Callable[[Path], object], word: str
+) -> None:
+    bench = make_bench().open()
+    bench.publish()
+    bench.stop()
+    bench.close()
+    damage(bench.journal_root / "end")
+    bench.open()
+    assert bench.do("health")["status"] == "ok", "nothing comes behind an orderly stop"
+    bench.publish()
+    bench.close()
+    damage(bench.journal_root / "end")
+    for _ in range(2):
+        bench.open()
+        assert f"journal's end is {word}" in bench.do("health")["checks"]["store"]["error"]
+        bench.close()
+    bench.open().live.broker.accept_losses()
+    bench.reopen()
+    assert bench.do("health")["status"] == "ok"
+
+
+def test_the_mark_of_another_root_says_nothing(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench().open()
+    bench.publish()
+    bench.close()
+    (bench.journal_root / "end").write_bytes(encode_line({"root": "another", "epoch": 1, "event": 1000}))
+    bench.open()
+    assert bench.do("health")["status"] == "ok" and bench.live.journal.last_id < 1000
+
+
+def test_the_mark_of_the_end_survives_damage_to_a_part_of_it(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench().open()
+    bench.publish()
+    last_id = bench.live.journal.last_id
+    bench.close()
+    path = bench.journal_root / "end"
+    whole = path.read_bytes()
+    for damaged in (whole[:600], whole[700:], bytes(3584) + whole[3584:], whole.replace(b"\n", b"", 3)):
+        path.write_bytes(damaged)
+        mark = read_end_mark(bench.journal_root)
+        assert mark and mark.event == last_id

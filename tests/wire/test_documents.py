@@ -171,7 +171,7 @@ EVENTFUL: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 #: What is no client's doing: damage, what an operator does about it, and a wall clock that is set.
-NOT_ASKED_FOR = {EventType.GAP, EventType.LOSS_ACCEPTED, EventType.RESCHEDULED}
+NOT_ASKED_FOR = {EventType.GAP, EventType.LOSS_ACCEPTED, EventType.DAMAGE_FOUND, EventType.RESCHEDULED}
 
 
 def bring_about_what_operators_ask_for(daemon: Daemon) -> None:

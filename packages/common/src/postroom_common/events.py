@@ -38,6 +38,7 @@ class EventType(StrEnum):
     CLOCK_MARKED = "clock_marked"
     GAP = "gap"
     LOSS_ACCEPTED = "loss_accepted"
+    DAMAGE_FOUND = "damage_found"
     QUEUE_CREATED = "queue_created"
     POLICY_SET = "policy_set"
     PAUSED = "paused"

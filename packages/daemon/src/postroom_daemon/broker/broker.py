@@ -14,16 +14,16 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode
 
-from ..engine.context import Work
+from ..engine.context import Draft, Work
 from ..engine.decide import ADDING, QUERIES
 from ..journal.journal import JournalRefused, JournalUnknown
-from ..model.records import FACT_LOSSES
+from ..model.records import FACT_DAMAGE, FACT_LOSSES
 from ..model.request import Answer, Request
 from ..platform.logs import about
 from ..policy.policies import Policies
@@ -195,15 +195,24 @@ class Broker:
         return True
 
     def accept_losses(self) -> list[list[int]]:
-        """Record that an operator has taken note of the events that the store has never seen. Returns their ranges.
+        """Record that an operator has taken note of the events that the store has never seen, and of ``damage``.
+        Returns the ranges of the events.
 
         Raises as ``run_group``, and ``JournalRefused`` or ``StoreFull`` when the disk takes nothing.
         """
         losses: list[list[int]] = self.store.get_kv(FACT_LOSSES) or []
-        if losses:
-            note = {"type": EventType.LOSS_ACCEPTED, "ranges": losses}
+        damage = self.damage()
+        if losses or damage:
+            note: Draft = {"type": EventType.LOSS_ACCEPTED, "ranges": losses}
+            if damage:
+                note["damage"] = damage
             self._do_alone(lambda transaction: transaction.group.record([note]))
         return losses
+
+    def damage(self) -> list[dict[str, Any]]:
+        """What is lost without its events being known; see ``stores.base.Recovery.losses``."""
+        damage: list[dict[str, Any]] = self.store.get_kv(FACT_DAMAGE) or []
+        return damage
 
     def note_missing(self, ranges: list[list[int]]) -> None:
         """Record that an operator has taken note of events that the store has folded and the journal lacks. Call

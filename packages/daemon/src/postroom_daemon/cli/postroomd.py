@@ -213,7 +213,7 @@ def local(context: click.Context, source: Source) -> None:
 @json_option
 @configured
 def accept_loss(source: Source, as_json: bool) -> None:
-    """Accept that events of DIR are lost. Stop the daemon first.
+    """Accept that events or messages of DIR are lost. Stop the daemon first.
 
     After damage, `health` reports "degraded" until the loss is accepted, because messages may be missing. The journal
     records that it was accepted, and when. Nothing else is changed. Never begin with this: make a backup, and run
@@ -221,17 +221,21 @@ def accept_loss(source: Source, as_json: bool) -> None:
     """
     set_up_plain("warning")
     from ..maintenance.local import open_local
+    from ..model.records import damage_text
 
     with open_local(source.load_root("accept")) as session:
+        damage = session.damage()
         losses = session.accept_losses()
     if as_json:
-        click.echo(json.dumps({"ok": True, "ranges": losses}))
+        click.echo(json.dumps({"ok": True, "ranges": losses} | ({"damage": damage} if damage else {})))
         return
     for first, last in losses:
         click.echo(f"events {first} to {last} are lost")
+    for one in damage:
+        click.echo(damage_text(one))
     click.echo(
         "accepted: health does not report them any more"
-        if losses
+        if losses or damage
         else "there is nothing to accept: the store has seen every event that is missing"
     )
 

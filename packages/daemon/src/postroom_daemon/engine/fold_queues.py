@@ -9,6 +9,7 @@ from postroom_common.events import Event, EventType
 
 from ..model.records import (
     FACT_CLOCK,
+    FACT_DAMAGE,
     FACT_DRAINING,
     FACT_EPOCH,
     FACT_LOSSES,
@@ -17,6 +18,8 @@ from ..model.records import (
     claim_fact,
     dlq_fact,
     schedule_fact,
+    with_damage,
+    with_loss,
     without_losses,
 )
 from ..stores.base import NotStored, Store
@@ -132,6 +135,17 @@ def _loss_accepted(event: Event, store: Store) -> None:
     if event.get("folded"):  # the store had these events then, but a rebuilt store lacks them: keep the gap
         return
     store.put_kv(FACT_LOSSES, without_losses(store.get_kv(FACT_LOSSES) or [], event["ranges"]) or None)
+    if store.get_kv(FACT_DAMAGE):
+        store.put_kv(FACT_DAMAGE, None)
+
+
+def _damage_found(event: Event, store: Store) -> None:
+    more = with_damage(store.get_kv(FACT_DAMAGE) or [], event["what"], event["messages"], event.get("keys", []))
+    store.put_kv(FACT_DAMAGE, more)
+    losses = store.get_kv(FACT_LOSSES) or []
+    for first, last in event.get("ranges", ()):
+        losses = with_loss(losses, first, last)
+    store.put_kv(FACT_LOSSES, losses or None)
 
 
 #: The fold of each type of event that is not about a single message.
@@ -139,6 +153,7 @@ OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.EPOCH_STARTED: _epoch,
     EventType.CLOCK_MARKED: _marked,
     EventType.LOSS_ACCEPTED: _loss_accepted,
+    EventType.DAMAGE_FOUND: _damage_found,
     EventType.QUEUE_CREATED: _created,
     EventType.POLICY_SET: _policy_set,
     EventType.PAUSED: _paused,

@@ -15,6 +15,7 @@ from postroom_common.events import Event
 from ..platform.files import FULL_ERRNOS, Files
 from ..platform.histogram import Doublings
 from ..platform.quarantine import Quarantine
+from .end_mark import EndMarkFile
 from .order import MOVED_SUFFIX, Owner, bring_into_order
 from .segments import (
     UNREADABLE_ERRNOS,
@@ -71,6 +72,7 @@ class Journal:
         self._directory = -1
         self._size = 0
         self.segment: Path | None = None
+        self.end_mark = EndMarkFile(root, files, quarantine)
 
     def open(self, owner: Owner | None = None) -> None:
         """Bring the files into order, find the end, and cut off what a crash left unfinished, which goes to quarantine.
@@ -151,6 +153,7 @@ class Journal:
             if fd >= 0:
                 self._files.close(fd)
         self._fd = self._directory = -1
+        self.end_mark.close()
 
     def wants_roll(self) -> bool:
         """Whether the next group should begin a new segment."""
@@ -213,6 +216,7 @@ class Journal:
             raise JournalUnknown(f"journal: {error}") from error
         self.sync_ns.add(monotonic_ns() - began_ns)
         self.unsynced = False
+        self.end_mark.write(self.last_id)
 
     def rewrite_last(self) -> None:
         """Rewrite the last segment under its name, durably.

@@ -56,6 +56,10 @@ class LocalSession:
         """See ``Broker.accept_losses``."""
         return self._root.broker.accept_losses()
 
+    def damage(self) -> list[dict[str, Any]]:
+        """See ``Broker.damage``."""
+        return self._root.broker.damage()
+
 
 @contextmanager
 def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:

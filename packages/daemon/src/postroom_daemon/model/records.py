@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -278,6 +279,14 @@ FACT_CLOCK = "clock"
 FACT_LOSSES = "losses"
 #: Ranges that are recorded separately; further ones lengthen the last.
 LOSSES_LIMIT: Final = 100
+#: The fact that the journal has a mark of its end, so that this may not be missing.
+FACT_END_MARK = "endMark"
+#: What was lost without the events being known, until an operator accepts it: what, number and keys of messages.
+FACT_DAMAGE = "damage"
+#: Damages that are recorded separately; further ones are counted in the last.
+DAMAGE_LIMIT: Final = 100
+#: Message keys that a damage names.
+DAMAGE_KEYS_LIMIT: Final = 20
 
 
 def with_loss(losses: list[list[int]], first: int, last: int) -> list[list[int]]:
@@ -285,6 +294,32 @@ def with_loss(losses: list[list[int]], first: int, last: int) -> list[list[int]]
     if len(losses) < LOSSES_LIMIT:
         return [*losses, [first, last]]
     return [*losses[:-1], [losses[-1][0], last]]
+
+
+class Loss(NamedTuple):
+    """Something that is lost or uncertain: ``what`` is a sentence for the operator, without a full stop and without the
+    keys; ``keys`` are those of the messages concerned, ``events`` ranges of the events, as far as they are known (a
+    message was published by the event ``Entry.seq``)."""
+
+    what: str
+    keys: Sequence[str] = ()
+    events: Sequence[tuple[int, int]] = ()
+
+
+def with_damage(damage: list[dict[str, Any]], what: str, messages: int, keys: list[str]) -> list[dict[str, Any]]:
+    """The damage that was found, with one more. ``messages`` is the number of those that it concerns, 0: unknown."""
+    if len(damage) < DAMAGE_LIMIT:
+        return [*damage, {"what": what, "messages": messages, "keys": keys}]
+    last = damage[-1]
+    return [*damage[:-1], {**last, "messages": last["messages"] + messages, "more": last.get("more", 0) + 1}]
+
+
+def damage_text(one: dict[str, Any]) -> str:
+    """A damage in words, with the keys of its messages."""
+    count, keys = one["messages"], ", ".join(one["keys"])
+    further = f", and {count - len(one['keys'])} more" if count > len(one["keys"]) else ""
+    more = f"; and {one['more']} further damages" if one.get("more") else ""
+    return f"{one['what']}: {keys}{further}{more}" if keys else f"{one['what']}{more}"
 
 
 def without_losses(losses: list[list[int]], noted: list[list[int]]) -> list[list[int]]:

@@ -16,7 +16,7 @@ from ..journal.history import MessageHistory, history_slices
 from ..journal.journal import Journal
 from ..journal.reserve import Reserve
 from ..model.consumers import Consumers
-from ..model.records import FACT_LOSSES, LOSSES_LIMIT
+from ..model.records import FACT_DAMAGE, FACT_LOSSES, LOSSES_LIMIT, damage_text
 from ..model.request import Answer, Request
 from ..platform.clock import Clock, Now
 from ..platform.quarantine import Quarantine
@@ -163,7 +163,9 @@ class DaemonVitals:
         }
         if checks["store"]["ok"] and store.applied < self.journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self.journal.last_id}"}
-        self._add_losses(checks["journal"], store.get_kv(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
+        readable = checks["store"]["ok"]
+        self._add_losses(checks["journal"], store.get_kv(FACT_LOSSES) or [] if readable else [])
+        _add_damage(checks["store"], store.get_kv(FACT_DAMAGE) or [] if readable else [])
         reply = {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,
@@ -264,6 +266,16 @@ class DaemonVitals:
     def traffic_lines_suppressed(self) -> int:
         """Number of lines of the traffic log that were suppressed because a user was refused again and again."""
         return self._traffic.refusals.suppressed if self._traffic else 0
+
+
+def _add_damage(check: dict[str, Any], damage: list[dict[str, Any]]) -> None:
+    if damage:
+        check["damage"] = damage
+        further = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+        check["ok"] = False
+        check["error"] = (
+            f"{damage_text(damage[0])}{further}; restore a backup, or accept the loss with: postroomd accept-loss"
+        )
 
 
 def _check(probe: Callable[[], None]) -> dict[str, Any]:

@@ -112,6 +112,7 @@ class Files:
         self.close: Any = os.close
         self.read: Any = os.read
         self.write: Any = os.write
+        self.pwrite: Any = os.pwrite
         self.fstat: Any = os.fstat
         self.stat: Any = os.stat
         self.access: Any = os.access

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..config.config import Config
+from ..journal.end_mark import END_MARK_NAME
 from ..journal.reserve import RESERVE_NAME
 from ..journal.segments import list_segments
 from ..platform.usable import CHANGE, first_unusable
@@ -28,8 +29,8 @@ def _needed(config: Config) -> Iterator[tuple[Path, int]]:
     stores = places(settings)
     for directory in dict.fromkeys((config.root, settings.journal_root, *(path.parent for path in stores))):
         yield directory, CHANGE
-    inside = (config.root / ROOT_LOCK, settings.journal_root / ROOT_LOCK, settings.journal_root / RESERVE_NAME)
-    yield from ((path, CHANGE) for path in inside)
+    yield config.root / ROOT_LOCK, CHANGE
+    yield from ((settings.journal_root / name, CHANGE) for name in (ROOT_LOCK, RESERVE_NAME, END_MARK_NAME))
     segments = [path for _, path in list_segments(settings.journal_root)] if settings.journal_root.is_dir() else []
     yield from ((path, os.R_OK) for path in segments[:-1])
     yield from ((path, CHANGE) for path in segments[-1:])

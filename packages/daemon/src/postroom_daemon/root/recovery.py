@@ -7,18 +7,29 @@ says so.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
+from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, EventType
 
 from ..broker.group import Group
 from ..broker.idempotency import REMEMBERED_AFTER_RESTART, Idempotency, key_of_event
 from ..engine.context import Draft
 from ..engine.fold import apply
+from ..journal.end_mark import read_end_mark
 from ..journal.journal import Journal
 from ..journal.ranges import missing_before
 from ..journal.segments import Damage, PlacedRequest
 from ..model.lifecycle import IllegalTransition
-from ..model.records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, without_losses
+from ..model.records import (
+    DAMAGE_KEYS_LIMIT,
+    FACT_CLOCK,
+    FACT_END_MARK,
+    FACT_EPOCH,
+    FACT_LOSSES,
+    Loss,
+    without_losses,
+)
 from ..platform.clock import Clock, Mark, Now
 from ..platform.ids import Ids
 from ..platform.notify import Progress
@@ -56,6 +67,8 @@ class Recovery:
         self._clean = False  # the daemon stopped in order after the last event
         self._noted: list[list[int]] = []  # missing events that an operator has accepted
         self._moved: list[str] = []
+        self._losses: list[Loss] = []
+        self._root_in_journal = ""
         self._stretch: Damage | None = None  # damage that may continue in the next line
 
     def run(self, clock: Clock) -> None:
@@ -97,6 +110,7 @@ class Recovery:
         self._last = Now(last["engineMs"], last["wallMs"])
         self.epoch = last["epoch"]
         self._clean = last.get("clean", False)
+        self._root_in_journal = last.get("root") or self._root_in_journal
         if first["type"] == EventType.LOSS_ACCEPTED:
             self._noted += first["ranges"]
         key = key_of_event(last)
@@ -161,7 +175,7 @@ class Recovery:
         store, journal = self._store, self._journal
         drafts: list[Draft] = []
         known = store.get_kv(FACT_EPOCH)
-        given = max(store.applied, 0 if self._had_store else journal.last_given)
+        given = max(store.applied, 0 if self._had_store else journal.last_given, self._marked(known))
         if given > journal.last_id:
             log.error(
                 "event %d has been assigned, but the journal ends at %d: continuing behind it", given, journal.last_id
@@ -177,8 +191,29 @@ class Recovery:
             self.root_id, self.epoch = self._ids.root(), self.epoch + 1
             drafts.append({"type": EventType.EPOCH_STARTED, "root": self.root_id, "reason": reason})
         drafts += [self._reprocessed(key) for key in self._moved]
+        drafts += map(_loss_draft, [*self._losses, *store.recovery.losses()])
         if drafts:
             self._write(drafts, clock)
+        journal.end_mark.open(self.root_id, self.epoch, journal.last_id)
+        if not store.get_kv(FACT_END_MARK):
+            store.begin()
+            store.put_kv(FACT_END_MARK, True)
+            store.commit()
+
+    def _marked(self, known: dict[str, Any] | None) -> int:
+        """The last event by the mark of the journal's end; 0 if there is no mark of this root."""
+        try:
+            mark = read_end_mark(self._journal.root)
+            problem = "is missing" if mark is None and self._store.get_kv(FACT_END_MARK) else ""
+        except DamagedRecord:
+            mark, problem = None, "is damaged"
+        if problem and not self._clean:
+            text = f"the mark of the journal's end {problem}: if the journal has lost its last events, nobody can know"
+            self._losses.append(Loss(text))
+        if mark is None:
+            return 0
+        root, epoch = (known["root"], known["epoch"]) if known else (self._root_in_journal or mark.root, self.epoch)
+        return mark.event if mark.root == root and mark.epoch >= epoch else 0
 
     def _reprocessed(self, key: str) -> Draft:
         """The event for a dead letter whose file was moved to the ready messages by hand."""
@@ -199,3 +234,15 @@ class Recovery:
         self._journal.append(group.encode(), group.last_id)
         self._journal.sync()
         self._store.commit()
+
+
+def _loss_draft(loss: Loss) -> Draft:
+    """The event that reports a loss."""
+    keys = sorted(loss.keys)
+    log.error("%s%s", loss.what, f": {', '.join(keys)}" if keys else "")
+    draft: Draft = {"type": EventType.DAMAGE_FOUND, "what": loss.what, "messages": len(keys)}
+    if keys:
+        draft["keys"] = keys[:DAMAGE_KEYS_LIMIT]
+    if loss.events:
+        draft["ranges"] = [list(span) for span in loss.events]
+    return draft

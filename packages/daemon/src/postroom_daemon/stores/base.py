@@ -23,7 +23,7 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..model.records import BodyReference, Entry, QueueRecord
+from ..model.records import BodyReference, Entry, Loss, QueueRecord
 from ..platform.files import FULL_ERRNOS
 
 #: Why a damaged checkpoint of a store goes to quarantine.
@@ -242,6 +242,17 @@ class Recovery:
 
         Returns the keys of dead letters that somebody has put back among the ready messages by hand; none unless
         ``clean``: the daemon had stopped in order, and the store was up to date.
+        """
+        return []
+
+    def losses(self) -> list[Loss]:
+        """What this start has found to be lost or uncertain, and neither the store nor the journal can replace: bytes
+        that are missing, a file that does not parse, messages whose state is unknown.
+
+        Asked once, after ``finish_replay``. Each becomes a ``damage_found`` event: it is durable before the first
+        request, and health is degraded, over restarts, until an operator accepts the loss (``accept-loss``). What
+        the next start would find again must not be reported again: evidence is moved to quarantine, or repaired. If
+        the daemon is killed before that event is durable, the next start must find it again.
         """
         return []
 

@@ -10,7 +10,16 @@ import orjson
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
-from ...model.records import CARRIED_FACTS, FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, Entry, entry_to_json, history_fact
+from ...model.records import (
+    CARRIED_FACTS,
+    FACT_CLOCK,
+    FACT_DAMAGE,
+    FACT_EPOCH,
+    FACT_LOSSES,
+    Entry,
+    entry_to_json,
+    history_fact,
+)
 from ...stores.base import BodyLost, Store
 from ..context import Context, Decision
 from ..fields import Fields
@@ -48,9 +57,9 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
 
 
 def _head(store: Store) -> dict[str, Any]:
-    losses = store.get_kv(FACT_LOSSES)
+    losses, damage = store.get_kv(FACT_LOSSES), store.get_kv(FACT_DAMAGE)
     head = {**store.get_kv(FACT_EPOCH), "backend": store.name, "clock": store.get_kv(FACT_CLOCK)}
-    return head | ({"losses": losses} if losses else {})
+    return head | ({"losses": losses} if losses else {}) | ({"damage": damage} if damage else {})
 
 
 def _queues(store: Store, after: str, limit: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ...config.config import Config
 from ...config.file import CONFIG_NAME, write_backend
+from ...journal.end_mark import END_MARK_NAME
 from ...journal.order import MOVED_SUFFIX
 from ...journal.segments import is_segment_name
 from ...observe.state import bodies_in
@@ -44,9 +45,7 @@ class RootLayout:
         """Existing segments and stores, each with its name in the ``replaced-TIME`` directory. Raises ``OSError``."""
         journal = self._settings.journal_root
         names = sorted(os.listdir(journal)) if journal.is_dir() else []
-        found = {
-            journal / name: f"journal/{name}" for name in names if is_segment_name(name.removesuffix(MOVED_SUFFIX))
-        }
+        found = {journal / name: f"journal/{name}" for name in names if _is_of_journal(name)}
         layout = every_layout(self._settings)
         called = {layout.bodies: "payloads", layout.messages: "filesystem"}
         for place in every_place(self._settings):
@@ -208,3 +207,7 @@ def _source(config: Config, request: RestoreRequest, backup: Backup) -> RestoreS
     epoch = max((end["epoch"] for end in ends if end), default=0)
     body = bodies_in(request.payloads or settings.hybrid_payload_root)
     return RestoreSource(backup, journal, body, target, epoch)
+
+
+def _is_of_journal(name: str) -> bool:
+    return name == END_MARK_NAME or is_segment_name(name.removesuffix(MOVED_SUFFIX))

@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from postroom_common.errors import CommandError, PostroomError
 
 from ...config.config import Config
 from ...config.settings import Settings
-from ...model.records import FACT_EPOCH, FACT_LOSSES
+from ...model.records import FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, damage_text
 from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
 from ...platform.files import LOST_ERRNOS, Files
@@ -129,9 +130,10 @@ class Verification:
         in_order = self._check_journal(running=True)
         bodies = bodies_in(self._settings.hybrid_payload_root)
         with reach(self._config) as reached:
-            check = reached.ask("health", {})["checks"]["journal"]
-            if not check["ok"]:
-                self._lost(check.get("missingEvents", []))
+            checks = reached.ask("health", {})["checks"]
+            if not checks["journal"]["ok"]:
+                self._lost(checks["journal"].get("missingEvents", []))
+            self._damaged(checks["store"].get("damage", []))
             with capture(reached.ask, self._settings.journal_root, bodies, workspace) as state:
                 head = state.head
                 self._report.as_of_event = self._report.applied = head.event
@@ -246,6 +248,7 @@ class Verification:
             losses = [*losses, [applied + 1, rebuilt.first - 1]]
         losses += [[first, last] for first, last in rebuilt.missing if first > applied]
         self._lost(losses)
+        self._damaged(store.get_kv(FACT_DAMAGE) or [])
         self._report_missing(rebuilt, [(first, last) for first, last in losses])
         if rebuilt.behind:
             text = f"{rebuilt.behind} events will be folded at the next start"
@@ -299,6 +302,10 @@ class Verification:
             self._add(
                 Kind.EVENTS_LOST, f"{first}-{last}", f"{last - first + 1} events are in neither journal nor store"
             )
+
+    def _damaged(self, damage: list[dict[str, Any]]) -> None:
+        for one in damage:
+            self._add(Kind.EVENTS_LOST, self._settings.backend, damage_text(one))
 
 
 def default_workspace() -> Path:

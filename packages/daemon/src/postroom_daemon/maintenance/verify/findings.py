@@ -94,7 +94,7 @@ RULES: Final[dict[Kind, Advice]] = {
         "starts a new journal after the store's last event; the history of messages is lost",
     ),
     Kind.EVENTS_LOST: Advice(
-        "events that neither journal nor store has: messages may be missing, and ended ones may be back",
+        "events or messages that neither journal nor store has: messages may be missing, and ended ones may be back",
         "accepts the loss, as `accept-loss` does",
     ),
     Kind.EVENTS_MISSING: Advice(

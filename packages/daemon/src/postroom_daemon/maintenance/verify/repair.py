@@ -21,6 +21,7 @@ from postroom_common.errors import PostroomError
 
 from ...config.config import Config
 from ...journal.journal import JournalRefused, JournalUnknown
+from ...model.records import damage_text
 from ...platform.clock import Clock
 from ...platform.files import Files
 from ...platform.ids import Ids
@@ -171,6 +172,8 @@ class Repair:
             if not lost and not changed:
                 break
         store.audit.set_orphans_aside()
+        for one in root.broker.damage():
+            self._report(f"{damage_text(one)}: taken note of")
         for first, last in root.broker.accept_losses():
             self._report(f"events {first} to {last} are lost: taken note of")
         self._note_missing(root, workspace / "rebuilt-last.db")

@@ -22,6 +22,7 @@ from ...engine.verbs.state import read_page
 from ...journal.segments import Start, read_requests
 from ...model.records import (
     FACT_CLOCK,
+    FACT_DAMAGE,
     FACT_EPOCH,
     FACT_LOSSES,
     BodyReference,
@@ -322,6 +323,7 @@ def _facts_before(changes: Changes, head: Head) -> None:
     changes.store.put_kv(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
     changes.store.put_kv(FACT_CLOCK, head.clock)
     changes.store.put_kv(FACT_LOSSES, head.losses or None)
+    changes.store.put_kv(FACT_DAMAGE, head.damage or None)
 
 
 def _facts_after(changes: Changes) -> Iterator[Fact]:
@@ -344,6 +346,7 @@ def _head_after(changes: Changes, head: Head, page: Page) -> Head:
         wall_ms=page.wall_ms,
         clock=changes.store.get_kv(FACT_CLOCK),
         losses=changes.store.get_kv(FACT_LOSSES) or [],
+        damage=changes.store.get_kv(FACT_DAMAGE) or [],
     )
 
 

@@ -10,6 +10,7 @@ from postroom_common.protocol import State as MessageState
 from ...engine.fold_queues import end_claim
 from ...model.records import (
     FACT_CLOCK,
+    FACT_DAMAGE,
     FACT_EPOCH,
     FACT_LOSSES,
     Entry,
@@ -81,6 +82,8 @@ def _begin(state: State, store: Store) -> str:
     store.put_kv(FACT_CLOCK, state.head.clock)
     if state.head.losses:
         store.put_kv(FACT_LOSSES, state.head.losses)
+    if state.head.damage:
+        store.put_kv(FACT_DAMAGE, state.head.damage)
     for record in state.queues:
         _put_queue(record, store)
     for fact in state.facts:

@@ -28,8 +28,8 @@ class StateError(PostroomError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The root of a state, and its event. ``clock`` is the last clock mark, ``losses`` are ranges of lost events that
-    no operator has accepted."""
+    """The root of a state, and its event. ``clock`` is the last clock mark, ``losses`` are ranges of lost events and
+    ``damage`` other losses that no operator has accepted."""
 
     root: str
     epoch: int
@@ -39,6 +39,7 @@ class Head:
     wall_ms: int
     clock: dict[str, Any]
     losses: list[list[int]] = field(default_factory=list)
+    damage: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The head as it is stored in a file."""
@@ -51,7 +52,8 @@ class Head:
             "wallMs": self.wall_ms,
             "clock": self.clock,
         }
-        return head | ({"losses": self.losses} if self.losses else {})
+        lost = {"losses": self.losses, "damage": self.damage}
+        return head | {name: value for name, value in lost.items() if value}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -65,6 +67,7 @@ class Head:
             wall_ms=data["wallMs"],
             clock=data["clock"],
             losses=data.get("losses", []),
+            damage=data.get("damage", []),
         )
 
 

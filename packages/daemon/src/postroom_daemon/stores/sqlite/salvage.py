@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from ...model.records import FACT_CLOCK, FACT_LOSSES, NO_DEATHS, Entry, QueueRecord, no_counts, with_loss
+from ...model.records import FACT_CLOCK, NO_DEATHS, Entry, Loss, QueueRecord, no_counts
 from ..base import Recovery, Store, StoreError
 from .database import Database, translated
 from .pages import Turns
@@ -39,7 +39,6 @@ _MSG_AT: Final = [MSG_COLUMNS.index(name) for name in (*COLUMNS, "crc")]
 _KV_LEAST, _MSG_LEAST = 6, 18
 #: What the others of ``msg_index`` are in a row that was written before there were any, in the order of declaration.
 _MSG_DEFAULTS: Final = (0, None, None, "", 0, "", 0)
-_KEYS_SHOWN: Final = 20
 
 Tables = Mapping[str, str]
 
@@ -180,9 +179,14 @@ class SqliteRecovery(Recovery):
         self._db = db
         self._turns = turns
         self._refold: Refold | None = None
+        self._losses: list[Loss] = []
+
+    def losses(self) -> list[Loss]:
+        return self._losses
 
     def opened(self) -> None:
         """The database is open; its rows may have been salvaged."""
+        self._losses = []
         salvaged = self._store.get_kv(SALVAGE_KV)
         self._refold = Refold(salvaged["upTo"], self._db, self._store) if salvaged else None
         self.replaying = self._refold is not None
@@ -216,8 +220,9 @@ class SqliteRecovery(Recovery):
             self._referenced.replayed()
         if refold:
             store.begin()
-            store.folding = store.applied = max(store.applied, refold.up_to)
-            refold.finish()
+            journal_ends = store.applied
+            store.folding = store.applied = max(journal_ends, refold.up_to)
+            self._losses = refold.finish(journal_ends)
             self._turns.update_all()
             store.commit()
             self._refold, self.replaying = None, False
@@ -296,9 +301,10 @@ class Refold:
             missing += max(0, salvaged["expected"][queue] - sum(record.counts.values()))
         store.put_kv(SALVAGE_KV, {**salvaged, "totals": {}, "missing": missing})
 
-    def finish(self) -> None:
-        """The journal's end is folded: bodies that no event mentioned become messages again. What is lost is logged,
-        and recorded as the loss of the events that the journal no longer has."""
+    def finish(self, journal_ends: int) -> list[Loss]:
+        """The journal is folded up to its last event, ``journal_ends``: bodies that no event mentioned become messages
+        again. Returns what is lost, or may be: what the salvaged rows show cannot be compared with events that the
+        journal no longer has."""
         self._reach()
         store = self._store
         salvaged = store.get_kv(SALVAGE_KV)
@@ -306,15 +312,20 @@ class Refold:
         readmitted = [key for key, *rest in orphans if _readmit(store, key, *rest)]
         self._rows(f"DROP TABLE {ORPHANS}", ())
         store.put_kv(SALVAGE_KV, None)
-        if readmitted:
-            log.error("messages that have lost their state, and are ready again: %s", _some(readmitted))
-        known = (self._lost | {row[0] for row in orphans}) - set(readmitted)
+        known = sorted((self._lost | {row[0] for row in orphans}) - set(readmitted))
         lost = max(salvaged["missing"] - len(readmitted), len(known))
+        before = [(1, salvaged["journalFrom"] - 1)] if salvaged["journalFrom"] > 1 else []
+        losses = []
+        if readmitted:
+            losses.append(Loss("messages have lost their state in a damaged database, and are ready again", readmitted))
         if lost:
-            keys = f"; known by their keys: {_some(known)}" if known else ""
-            log.error("%d messages are lost with the rows that held them%s", lost, keys)
-        if (lost or salvaged["recordsLost"]) and salvaged["journalFrom"] > 1:
-            store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], 1, salvaged["journalFrom"] - 1))
+            losses.append(Loss(f"{lost} messages are lost with the rows of the database that held them", known, before))
+        elif salvaged["recordsLost"] and before:
+            losses.append(Loss("the record of a queue is lost: pauses, policy and totals are incomplete", (), before))
+        if journal_ends < self.up_to:
+            text = "the journal has lost its end, and the database was damaged: it may lack changes of these events"
+            losses.append(Loss(text, (), [(journal_ends + 1, self.up_to)]))
+        return losses
 
 
 def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -> bool:
@@ -329,8 +340,3 @@ def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -
         store.add_queue(QueueRecord(queue))
     store.insert(Entry(key, queue, State.READY, 0, 0, created_wall, created), value.encode())
     return True
-
-
-def _some(keys: Iterable[str]) -> str:
-    shown = sorted(keys)
-    return f"{len(shown)} ({', '.join(shown[:_KEYS_SHOWN])}{', ...' if len(shown) > _KEYS_SHOWN else ''})"
