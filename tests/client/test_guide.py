@@ -1,4 +1,4 @@
-"""What the client's guide shows about working on queues is run as it stands, against a daemon."""
+"""The examples of the client's guide about working on queues are run unchanged, against a daemon."""
 
 from __future__ import annotations
 

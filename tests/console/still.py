@@ -1,4 +1,4 @@
-"""A recording as a source that stands still: its last moment, with the answers of its time."""
+"""A recording as a source without progress: its last moment, with the answers of its time."""
 
 from __future__ import annotations
 

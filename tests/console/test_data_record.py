@@ -58,7 +58,7 @@ class Script:
 
 
 class Clock:
-    """Seconds that go on when they are told to."""
+    """A clock in seconds that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -95,7 +95,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def replay(tmp_path: Path, clock: Clock) -> Iterator[Replay]:
-    """The incident, held at its beginning."""
+    """The incident, paused at its beginning."""
     made = Replay(write(tmp_path / "incident", INCIDENT), clock)
     made.start()
     made.pause()

@@ -1,6 +1,6 @@
 """What each screen promises, as pictures of the console at a recorded moment.
 
-``pytest --snapshot-update`` draws them anew; look at the difference before it is committed.
+``pytest --snapshot-update`` draws them again; look at the difference before you commit.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CPU_S = 0.8
 
 
 def _ends(shown: Terminal) -> int:
-    """Wait for the end; how soon it comes is told, since it depends on what else the machine does."""
+    """Wait for the end and print how soon it comes, since that depends on the load of the machine."""
     used = shown.cpu_s()
     begun = time.monotonic()
     status = shown.ends()

@@ -1,5 +1,5 @@
-"""Messages that are held, wait for each other, end, and move between queues, folded into a store that dies at any file
-operation: what the journal tells is what stands afterwards, and each body is in just one place."""
+"""Messages that are on hold, wait for each other, end, and move between queues, folded into a store that dies at any
+file operation: the result is what the journal says, and each body is in exactly one place."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def make(backend: str, directory: Path, files: Files) -> Store:
 
 class Scenario:
     """A journal and the store that it is folded into. Bodies are kept apart once, as the daemon does when it decides:
-    their references stand in the events from then on."""
+    from then on, events contain their references."""
 
     def __init__(self, backend: str, directory: Path) -> None:
         self.backend = backend
@@ -145,7 +145,7 @@ def with_no_faults(files: FaultyFiles, store: Store) -> None:
 
 
 def seen(store: Store) -> dict[str, Any]:
-    """All that stands."""
+    """The whole state of a store."""
     reported = picture(store, [key(number) for number in range(1, 8)])
     reported["pages"] = {
         (name, state): keys for name in all_queues(store) for state in State if (keys := page(store, name, state))

@@ -1,4 +1,4 @@
-"""Short forms to make dead letters and to list them."""
+"""Helpers to make dead letters and to list them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters: for how long they are kept, and how many."""
+"""Dead letters: how long they are retained, and how many."""
 
 from __future__ import annotations
 

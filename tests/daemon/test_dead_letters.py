@@ -1,4 +1,4 @@
-"""Dead letters: addressed by name, leased, counted."""
+"""Dead letters: consumed by their address, leased, counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters that are brought back, removed, or set apart."""
+"""Dead letters that are reprocessed, dropped, or quarantined."""
 
 from __future__ import annotations
 

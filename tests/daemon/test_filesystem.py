@@ -299,7 +299,7 @@ def test_a_commit_that_failed_half_way_cannot_be_rolled_back(tmp_path: Path) -> 
     store.close()
 
 
-# --- hands ------------------------------------------------------------------------------------------------------
+# --- files moved by hand ----------------------------------------------------------------------------------------
 
 
 def move_by_hand(bench: Bench, origin: str, to: str) -> None:

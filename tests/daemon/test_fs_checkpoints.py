@@ -14,7 +14,7 @@ from tests.daemon.filesystem_store import MakeBench, expected_of, tree
 
 
 class SlowSync:
-    """A sync that ends when it is told to."""
+    """A sync that ends when the test says so."""
 
     def __init__(self, bench: Bench) -> None:
         self.begun, self.may_end = Signal(), Signal()

@@ -56,7 +56,7 @@ def delivered(bench: Bench, queue: str = "q") -> list[str]:
 
 
 def reopens_with_expected_state(bench: Bench, make_bench: MakeBench) -> None:
-    """It opens, holds what the journal tells, and does so again after a crash."""
+    """It opens with the state of the journal, and again after a crash."""
     for _ in range(2):
         bench.open()
         assert seen_in(bench) == expected_of(bench, make_bench)

@@ -1,4 +1,4 @@
-"""The journal looked through without a change: each fault is told, and what is no fault is not called one."""
+"""The audit of a journal, which changes nothing: each fault is reported, and nothing else is."""
 
 from __future__ import annotations
 

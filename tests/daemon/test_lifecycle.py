@@ -11,7 +11,7 @@ from postroom_common.policy import Policy, read_layer
 from postroom_common.protocol import State
 from postroom_daemon.model.lifecycle import TRANSITIONS, IllegalTransition, attempts_spent, backoff_ms, check_transition
 
-#: All that may happen to a message, written down anew.
+#: Everything that may happen to a message, written down independently.
 LEGAL = {
     ("published", None, "ready"),
     ("published", None, "delayed"),

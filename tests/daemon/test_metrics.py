@@ -40,7 +40,7 @@ def read(text: str) -> Samples:
 
 
 def figures(bench: Bench) -> Samples:
-    """All that a daemon on an open root tells."""
+    """All metrics of a daemon on an open root."""
     assert bench.root
     text: str = LocalSession(bench.root).call("metrics", {"format": "prometheus"})["text"]
     return read(text)

@@ -1,4 +1,4 @@
-"""Which policy is in force for a queue, by name and by pattern, and what is told of where each key comes from."""
+"""Which policy is in force for a queue, by name and by pattern, and the reported origin of each key."""
 
 from __future__ import annotations
 

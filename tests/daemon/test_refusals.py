@@ -1,4 +1,4 @@
-"""How many refusals of a user are told of, and that none is forgotten."""
+"""How many refusals of a user are logged, and that none is forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``postroomd repair``: each fault heals, what was intact is kept, and a stop at any moment leaves less to do."""
+"""``postroomd repair``: each fault is repaired, intact data stays, and a stop at any moment leaves less to do."""
 
 from __future__ import annotations
 

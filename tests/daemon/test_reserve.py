@@ -1,4 +1,4 @@
-"""The reserve: what goes on when the disk is full, on a disk of so many bytes that is made of counted calls."""
+"""The reserve: what still works when the disk is full, on a disk of so many bytes that is made of counted calls."""
 
 from __future__ import annotations
 

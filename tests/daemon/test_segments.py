@@ -1,4 +1,4 @@
-"""Damage in the journal, in every position: what is kept, what is cut, what is set aside."""
+"""Damage in the journal, in every position: what stays, what is cut, what is set aside."""
 
 from __future__ import annotations
 

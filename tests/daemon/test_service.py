@@ -1,4 +1,4 @@
-"""What a root tells and lets be read while it is opened, and what a reload changes."""
+"""What a root reports while it is opened, who may read its files, and what a reload changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conformance.bench import Bench
 
 @pytest.fixture
 def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
-    """What a service manager is told, a message each."""
+    """The messages to a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.setblocking(False)

@@ -1,4 +1,4 @@
-"""A clock that a program drives: time passes only when it is told to, and stops at each thing that falls due."""
+"""A clock that a program drives: time passes only on its order, and stops at each time at which something is due."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Reins:
         return found
 
     def reported(self) -> list[dict[str, Any]]:
-        """What the driver was told."""
+        """The reports to the driver."""
         return [json.loads(line) for line in self.mine.recv(65536).splitlines()]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The hourly state file: what is in it while the daemon works on, what a crash or a fault leaves, and what is kept."""
+"""The hourly state file: its content while the daemon works, what crashes and faults leave, and which files stay."""
 
 from __future__ import annotations
 

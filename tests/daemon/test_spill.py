@@ -1,4 +1,4 @@
-"""Requests beyond a user's share, whatever becomes of each file call: none is lost, and their order is kept."""
+"""Requests beyond a user's share, whatever file call fails: none is lost, and their order stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state at one event: read while the daemon goes on working, and put into another store."""
+"""The state at one event: read while the daemon works, and loaded into another store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example fleet: what is said to be true of its devices is what their journals tell, and their faults are there."""
+"""The example fleet: its ground truth agrees with the journals of its devices, and their faults are present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/start: what it starts is kept apart from the user's own mailbox, and wrong options are told in one line."""
+"""scripts/start: its programs never use the user's own mailbox, and wrong options are reported in one line."""
 
 from __future__ import annotations
 

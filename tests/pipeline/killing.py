@@ -1,4 +1,4 @@
-"""Runs that end where they stand."""
+"""Runs that are killed at a given point."""
 
 from __future__ import annotations
 

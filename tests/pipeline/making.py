@@ -58,7 +58,7 @@ class Device:
         self._next = 1
 
     def wait(self, ms: int) -> None:
-        """Both clocks go on."""
+        """Advance both clocks."""
         self.wall_ms += ms
         self.engine_ms += ms
 
@@ -86,7 +86,7 @@ class Device:
         return made
 
     def lose(self, count: int) -> None:
-        """Ids go by of which no journal tells."""
+        """Skip ids that no journal has."""
         self._next += count
 
     def publish(self, key: str, queue: str = "orders", **fields: Any) -> None:

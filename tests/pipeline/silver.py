@@ -1,4 +1,4 @@
-"""The tables that reports stand on, from what devices would write: without files, without the job that reads them."""
+"""The tables that reports read, from what devices would write: without files, without the job that reads them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def frames_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> dict[st
 
 
 def messages_of(events: Iterable[Row]) -> list[Row]:
-    """Rows of ``messages``, told anew in plain Python."""
+    """Rows of ``messages``, computed again in plain Python."""
     made: dict[tuple[str, str, str], Row] = {}
     for event in sorted(events, key=lambda row: (row["epoch"], row["event"])):
         if not event.get("message"):

@@ -1,4 +1,4 @@
-"""Reports for people: what is told, how, and that a page holds itself together whatever the tables hold."""
+"""Reports for people: their content and form, and that a page is self-contained whatever the tables contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run tells what it does while it does it, and leaves a row of what it did."""
+"""A run reports its progress, and leaves a row that describes it."""
 
 from __future__ import annotations
 

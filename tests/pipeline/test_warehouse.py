@@ -1,4 +1,4 @@
-"""Tables are replaced by whole partitions, found whole by every reader, and mended after a kill."""
+"""Tables are replaced by whole partitions, complete for every reader, and repaired after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot become a Debian package is told; what is packaged does not know where it was made."""
+"""Reasons why a Debian package cannot be built are reported; a package does not contain its build path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manual pages and completions tell of all that the commands know, and the shells and man read them."""
+"""Manual pages and completions cover all commands and options, and the shells and man read them."""
 
 from __future__ import annotations
 

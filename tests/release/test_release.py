@@ -1,4 +1,4 @@
-"""scripts/release, in clones of this repository: what is fit is built and written down, what is not is told."""
+"""scripts/release, in clones of this repository: a valid release is built and recorded, anything else is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts name what the daemon tells, and load."""
+"""The dashboard and the alerts name metrics of the daemon, and load."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Every expression, with where it stands."""
+    """Every expression, with its place."""
     yield from ((rule["alert"], rule["expr"]) for rule in rules())
     yield from ((one["title"], target["expr"]) for one in panels() for target in one.get("targets", ()))
 

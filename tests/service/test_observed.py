@@ -1,4 +1,4 @@
-"""What the service tells of itself on a machine: systemd's journal, its log files, its figures."""
+"""What can be observed of the service on a machine: systemd's journal, its log files, its metrics."""
 
 from __future__ import annotations
 

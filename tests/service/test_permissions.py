@@ -1,4 +1,4 @@
-"""Users and modes: what `check-permissions` finds, what it says to do about it, and boxes made by `add-client`."""
+"""Users and modes: what `check-permissions` finds, its advice, and response directories made by `add-client`."""
 
 from __future__ import annotations
 

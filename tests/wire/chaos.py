@@ -1,6 +1,6 @@
 """Eight client processes on mixed interpreters, one daemon that is killed and started again: what must hold at the end.
 
-The clients note down what they were told, the journal says what happened, and the two are compared.
+The clients record their answers, the journal says what happened, and the two are compared.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _logs(folder: Path) -> str:
 def judge(
     events: list[Event], notes: Notes, statuses: dict[str, dict[str, Any]], messages: int, outcome: Outcome
 ) -> None:
-    """Compare what the clients were told with what the journal says."""
+    """Compare the answers that the clients recorded with the journal."""
     ledger = audit(events)  # dense ids, checksums, one holder a lease, no request executed twice
     outcome.events = Counter(event["type"] for event in events)
     reported = defaultdict(list)

@@ -95,7 +95,7 @@ class Daemon:
         return self._process
 
     def start(self, ready: bool = True) -> Daemon:
-        """Start it; unless told otherwise, wait until it answers ``health``."""
+        """Start it and, by default, wait until it answers ``health``."""
         self._process = Forked(self._words, self.environment, self.log_path) if self._is_plain() else self._executed()
         if ready:
             self.wait(self.requests.is_dir, "the mailbox is there")
@@ -278,7 +278,7 @@ class Daemon:
         return [path for path in found if path.relative_to(data).parts[0] != "payloads"]
 
     def wait_for_store(self) -> None:
-        """Wait until the store has committed all that the journal tells."""
+        """Wait until the store has committed all events of the journal."""
         if self.backend == "filesystem":  # it keeps each group at once
             return
         last_id = self.events()[-1]["id"]
@@ -294,7 +294,7 @@ class Daemon:
         return int(row[0]) if row else 0
 
     def forget_store(self) -> None:
-        """Take away all that can be folded anew from the journal."""
+        """Remove everything that can be rebuilt from the journal."""
         for path in self.store_files():
             path.unlink()
 

@@ -168,7 +168,7 @@ def test_a_last_line_that_was_cut_in_half_costs_at_most_its_message(level: Daemo
         damaged.forget_store()
     damaged.start()
     assert half in quarantined(damaged)
-    # The store is the fold of an event that the journal has lost: its message is there all the same.
+    # The store is the fold of an event that the journal has lost: its message is there nevertheless.
     assert delivered(damaged) == everything(COUNT if store == "with its store" else COUNT - 1)
     serves_on(damaged)
 

@@ -1,4 +1,4 @@
-"""Dead letters through a daemon: brought back and removed to the last one, and what goes wrong with them elsewhere."""
+"""Dead letters through a daemon: all reprocessed and removed, and what goes wrong with them elsewhere."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_reprocessing_keeps_to_the_given_rate(daemon: Daemon) -> None:
 
 
 def assert_goes_on_to(count: int, pages: Iterable[int]) -> None:
-    """Pages tell how far they have come. On a busy machine there are more of them."""
+    """Pages report their progress. On a busy machine there are more of them."""
     reported = list(pages)
     assert reported == sorted(reported) and reported[-1] == count and len(reported) > 1
 
@@ -284,7 +284,7 @@ def test_an_ack_by_a_consumer_stopped_past_its_lease_changes_nothing(daemon: Dae
     assert [event["lease"] for event in daemon.events("acked")] == [fresh["lease"]["leaseId"]]
 
 
-# --- how long they are kept ---------------------------------------------------------------------------------------
+# --- how long they are retained ---------------------------------------------------------------------------------------
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -1,4 +1,4 @@
-"""A mailbox that several users share: whoever has very much waiting, the others have their turn."""
+"""A mailbox that several users share: however many requests one user has pending, the others get their turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/features.md: every command that it shows is run as it stands, and every test that it names is there."""
+"""docs/features.md: every command that it shows is run unchanged, and every test that it names exists."""
 
 from __future__ import annotations
 

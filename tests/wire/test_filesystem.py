@@ -1,4 +1,4 @@
-"""A real daemon on the filesystem store: few descriptors, full folders, hands that move files while it works."""
+"""A real daemon on the filesystem store: few descriptors, full folders, files that are moved while it works."""
 
 from __future__ import annotations
 

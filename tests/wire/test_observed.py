@@ -1,4 +1,4 @@
-"""What a running daemon tells of itself: its log, and the trace that a request belongs to."""
+"""What can be observed of a running daemon: its log, and the trace of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one user may have: beyond it, requests are refused with a text that says what to do, and the others go on."""
+"""What one user may have: beyond it, requests are refused with advice, and other users are served."""
 
 from __future__ import annotations
 

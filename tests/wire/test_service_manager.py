@@ -1,4 +1,4 @@
-"""What the daemon tells a service manager, and what it does when that asks for a reload."""
+"""The messages of the daemon to a service manager, and a reload on its request."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def client_of(uid: int) -> str:
 
 
 def send_as(daemon: Daemon, uid: int, command: str, payload: Fields, **options: str) -> Sent:
-    """A user makes its box, and puts a request into the mailbox."""
+    """A user makes its response directory, and puts a request into the mailbox."""
     sent = daemon.request(command, payload, client_id=client_of(uid), **options)
     put_as(daemon, uid, sent)
     return sent
@@ -72,7 +72,7 @@ def publish_as(daemon: Daemon, uid: int, count: int, queue: str = "q") -> list[S
 
 
 def spilled_files(daemon: Daemon) -> list[Path]:
-    """The files that are held, in the order of each user's line, but for what the daemon has stepped over."""
+    """The spilled files, in the order of each user's queue, except those that the daemon has skipped."""
     found = []
     for place, directories, names in os.walk(daemon.ipc / "held"):  # it passes over directories that go meanwhile
         if ".bad-" not in place:

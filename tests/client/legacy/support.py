@@ -60,7 +60,7 @@ class MailboxTest(unittest.TestCase):
         fcntl.flock(lock, fcntl.LOCK_EX)
 
     def forbid_boxes(self):
-        """Be a user who may not make a box here."""
+        """Be a user who may not make a response directory here."""
         os.chmod(os.path.join(self.root, "responses"), 0o555)
         if os.geteuid() == 0:  # whom no mode stops
             os.chmod(self.parent, 0o755)
