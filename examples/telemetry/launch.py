@@ -16,16 +16,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from postroom_client import Client, PostroomError
 from postroom_console.data.text import clean
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
-READY_WITHIN_S = 30.0
-STOP_WITHIN_S = 10.0
+READY_WITHIN_S = 60.0
+STOP_WITHIN_S = 30.0
 LOG_LINES = 15
 LINE_CELLS = 120
 #: Low on purpose, in percent of all processors: the start of one interpreter on one of them is more.
@@ -34,6 +36,41 @@ BUSY_PERCENT = round(4 / (os.cpu_count() or 1), 2)
 
 class Ended(Exception):
     """Something that should run does not; the text says what and why."""
+
+
+class Interrupts:
+    """Lets SIGINT, SIGTERM and SIGHUP raise ``KeyboardInterrupt``: the first two whoever started this process, SIGHUP
+    unless its starter ignores it, as ``nohup`` does."""
+
+    def __init__(self) -> None:
+        #: While set, a signal raises nothing.
+        self.is_deferred = False
+        self._is_pending = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """A signal during the block raises at its end: a program that is being started must not be forgotten."""
+        self.is_deferred = True
+        try:
+            yield
+        except BaseException:
+            self.is_deferred = False
+            raise
+        self.resume()
+
+    def resume(self) -> None:
+        """Let signals raise again. Raises for one that came meanwhile."""
+        self.is_deferred = False
+        if self._is_pending:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: Any) -> None:
+        if not self.is_deferred:
+            raise KeyboardInterrupt
+        self._is_pending = True
 
 
 class Program:
@@ -97,16 +134,13 @@ def main() -> None:
     if problem:
         print(f"start: {problem}", file=sys.stderr)
         sys.exit(2)
-    # Ctrl-C and SIGTERM stop everything, whoever started this. A closed terminal does, except under nohup.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    interrupts = Interrupts()
     programs: list[Program] = []
     try:
-        start_all(programs, root, options.python)
+        start_all(programs, root, options.python, interrupts)
         with Client(str(root / "ipc"), client_id=f"launch-{os.getpid()}", timeout=5) as client:
             if sys.stdin.isatty() and sys.stdout.isatty() and options.seconds is None:
-                show_until_left(root, programs)
+                show_until_left(root, programs, interrupts)
             else:
                 run_for(10.0 if options.seconds is None else options.seconds, client, root, programs)
     except KeyboardInterrupt:
@@ -114,7 +148,7 @@ def main() -> None:
     except (Ended, PostroomError, OSError, subprocess.SubprocessError) as error:
         problem = str(error)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # stopping is short, and is not interrupted
+        interrupts.is_deferred = True  # stopping is short, and is not interrupted
         in_order = programs[1:] + programs[:1]  # those who publish first, the daemon last
         late = [text for text in [program.stop() for program in in_order] if text]
     print("start: all stopped" if programs else "start: nothing was started", file=sys.stderr)
@@ -149,13 +183,14 @@ def problem_of_options(options: argparse.Namespace, root: Path) -> str | None:
     return None
 
 
-def start_all(programs: list[Program], root: Path, python: str | None) -> None:
+def start_all(programs: list[Program], root: Path, python: str | None, interrupts: Interrupts) -> None:
     """Start the daemon, wait until it answers, then start the example's programs."""
     if serves(root):
         raise Ended(f"a daemon already serves {root}: stop it, or name another directory with --root")
     logs = root / "log"
     daemon = [str(Path(sys.executable).with_name("postroomd")), "run", "--root", str(root)]
-    programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
+    with interrupts.deferred():
+        programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
     wait_until_ready(programs[0], root)
     application = vendored_copy(root)
     old = python or older_python()
@@ -170,7 +205,8 @@ def start_all(programs: list[Program], root: Path, python: str | None) -> None:
         ("worker", python, []),
     ):
         command = [interpreter or sys.executable, f"{name}.py", "--ipc-root", str(root / "ipc"), *arguments]
-        programs.append(Program(name, command, logs / f"{name}.log", application))
+        with interrupts.deferred():
+            programs.append(Program(name, command, logs / f"{name}.log", application))
 
 
 def serves(root: Path) -> bool:
@@ -220,10 +256,12 @@ def console(root: Path, *arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("postroom-console")), "--root", str(root), *arguments]
 
 
-def show_until_left(root: Path, programs: list[Program]) -> None:
+def show_until_left(root: Path, programs: list[Program], interrupts: Interrupts) -> None:
     """The console on this terminal, until it is left or one of the programs ends."""
+    interrupts.is_deferred = True
     screen = subprocess.Popen(console(root), env=own_environment(os.environ))
     try:
+        interrupts.resume()
         while screen.poll() is None:
             for program in programs:
                 program.check()

@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -266,3 +266,18 @@ def all_queues(store: Store) -> Iterator[str]:
     while page := store.pages.queue_names(after, 2):
         yield from page
         after = page[-1]
+
+
+def descriptors(folder: Path) -> set[tuple[str, str]]:
+    """Number and target of the open descriptors that may belong to a server: files and directories below ``folder``,
+    and inotify watches.
+
+    Watches have no path. A thread of an earlier test may close one at any moment: so look for new descriptors only.
+    """
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing's own, or one that a thread has closed
+            target = os.readlink(f"/proc/self/fd/{number}")
+            if target.startswith(f"{folder}/") or target == "anon_inode:inotify":
+                found.add((number, target))
+    return found

@@ -19,7 +19,7 @@ from postroom_console.tui.app import Console
 from postroom_console.tui.row_list import RowList
 from tests.wire.daemon import Daemon
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ASK_EVERY_S = 0.2
 
 Visit = Callable[["Desk"], Coroutine[Any, Any, None]]

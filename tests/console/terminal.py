@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import pyte
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 COMMAND = Path(sys.executable).with_name("postroom-console")
 #: A sequence that controls a terminal: CSI, strings (OSC, DCS, SOS, PM, APC), a short escape, or a control character.
 _SEQUENCE = re.compile(

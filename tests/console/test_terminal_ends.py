@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -89,6 +90,25 @@ def test_a_signal_ends_it_even_if_the_terminal_line_is_stopped(site: Path) -> No
         shown.process.send_signal(signal.SIGTERM)
         assert _ends(shown) == 128 + signal.SIGTERM
         assert shown.has_modes_of_before()
+
+
+def test_an_end_by_force_leaves_the_terminal_as_it_was(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "postroom-console"
+    command.write_text(f"""#!{sys.executable}
+from postroom_console import cli
+from postroom_console.tui import driver
+driver.FORCED_END_S = 0
+cli.main()
+""")
+    command.chmod(0o755)
+    monkeypatch.setattr("tests.console.terminal.COMMAND", command)
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.process.send_signal(signal.SIGTERM)
+        assert _ends(shown) == 128 + signal.SIGTERM
+        assert shown.is_in_order()
 
 
 def test_a_stopped_and_continued_console_redraws_a_screen_that_others_have_used(site: Path) -> None:

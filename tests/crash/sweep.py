@@ -5,10 +5,8 @@ One run is a case: ``python -m tests.crash.sweep CASE`` repeats it alone.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
-import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.conformance.bench import descriptors
 from tests.crash.faults import FaultyFiles, Killed
 from tests.crash.invariants import check_invariants
 from tests.crash.scenarios import ROLL_BYTES, SCENARIOS, prepare, run_scenario
@@ -107,34 +106,19 @@ class Sweep:
         ``AssertionError`` if an invariant does not hold."""
         files = FaultyFiles()
         client = self.client(case.backend, case.scenario, files)
-        before = _descriptors(self.folder)
+        before = descriptors(self.folder)
         try:
             fired, self.calls = _trace(client, case) if case.call else _fail(client, case, files)
             if fired:
                 check_invariants(client, case.kind)
                 client.server.close()
-                leaked = _descriptors(self.folder) - before
+                leaked = descriptors(self.folder) - before
                 assert not leaked, f"descriptors are left open: {sorted(leaked)}"
             return fired
         finally:
             files.heal()
             client.server.close()
             shutil.rmtree(client.server.bench.path)
-
-
-def _descriptors(folder: Path) -> set[tuple[str, str]]:
-    """Number and target of the open descriptors that may belong to a server: files and directories below ``folder``,
-    and inotify watches.
-
-    Watches have no path. A thread of an earlier test may close one at any moment: so look for new descriptors only.
-    """
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the listing's own, or one that a thread has closed
-            target = os.readlink(f"/proc/self/fd/{number}")
-            if target.startswith(f"{folder}/") or target == "anon_inode:inotify":
-                found.add((number, target))
-    return found
 
 
 def _fail(client: Client, case: Case, files: FaultyFiles) -> tuple[bool, int]:

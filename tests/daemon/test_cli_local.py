@@ -18,7 +18,7 @@ import pytest
 from tests.wire.daemon import wait_until
 from tests.wire.forked import run_command
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 def environment() -> dict[str, str]:

@@ -61,3 +61,20 @@ def test_logs_are_appended_and_only_lines_of_this_start_are_shown(tmp_path):
         assert word in str(caught.value)
     assert "first" not in str(caught.value)
     assert log.read_text() == "first\nsecond\n"
+
+
+def test_an_interrupt_during_the_start_of_a_program_waits_until_the_program_is_registered():
+    program = """
+import signal
+from launch import Interrupts
+interrupts = Interrupts()
+try:
+    with interrupts.deferred():
+        signal.raise_signal(signal.SIGTERM)
+        print("registered")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    environment = dict(os.environ, PYTHONPATH=str(LAUNCH.parent))
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (run.stdout.split(), run.stderr) == (["registered", "interrupted"], "")

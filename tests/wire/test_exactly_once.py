@@ -161,7 +161,7 @@ def test_two_copies_that_wait_for_a_message_get_one_delivery(daemon: Daemon) -> 
 
 
 def test_a_copy_that_waits_ends_with_the_delivery_of_the_other(daemon: Daemon) -> None:
-    sent = daemon.request("consume_next", {"queue": "q", "waitMs": 1500})
+    sent = daemon.request("consume_next", {"queue": "q", "waitMs": 4000})
     daemon.put(sent.data, "a-copy.json")
     daemon.put(sent.data, "b-copy.json")
     daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] >= 2, "both wait")
@@ -189,7 +189,7 @@ def test_an_answer_is_repeated_even_if_the_queue_was_paused_since(daemon: Daemon
 
 
 def test_an_answer_is_repeated_even_if_the_deadline_has_passed_since(daemon: Daemon) -> None:
-    deadline = daemon.ask("health")["timestamp"] + 1500
+    deadline = daemon.ask("health")["timestamp"] + 4000
     sent = daemon.send("publish", {"queue": "q", "message": "x"}, deadlineMs=deadline)
     first = daemon.answer(sent)
     assert first["ok"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from postroom_client import Client
 from tests.wire.conftest import MakeDaemon, on_stores
-from tests.wire.daemon import Daemon
+from tests.wire.daemon import PATIENCE_S, Daemon
 
 FEW_DESCRIPTORS = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
 #: As many as a folder keeps itself.
@@ -33,7 +33,7 @@ def test_64_descriptors_are_enough_for_full_folders_and_several_clients(make_dae
     for one in sent:
         assert daemon.answer(one)["ok"]
     assert len(list((folder(daemon, "inbox") / "00001").iterdir())) == len(sent)
-    clients = [Client(str(daemon.ipc), client_id=f"client-{number}", timeout=30) for number in range(8)]
+    clients = [Client(str(daemon.ipc), client_id=f"client-{number}", timeout=PATIENCE_S) for number in range(8)]
     try:
         for client in clients:
             delivery = client.consume_next("q")

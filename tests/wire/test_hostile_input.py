@@ -83,11 +83,15 @@ def test_an_invalid_request_is_rejected_with_a_reason_and_its_bytes(daemon: Daem
 
 def test_invalid_requests_do_not_block_valid_ones(daemon: Daemon) -> None:
     """A file that does not parse is left for two seconds; nobody behind it waits so long."""
-    for _ in range(50):
-        daemon.put(b"not yet whole")
-    began = time.monotonic()
-    still_serves(daemon)
-    assert time.monotonic() - began < 1.5
+    daemon.freeze()
+    invalid = [daemon.put(b"not yet whole") for _ in range(50)]
+    valid = daemon.send("publish", {"queue": "behind", "message": "x"})
+    daemon.thaw()
+    for name in invalid:
+        daemon.reason(name)
+    answered_ns = daemon.answer_path(valid).stat().st_ctime_ns
+    assert answered_ns < min((daemon.dead / name).stat().st_ctime_ns for name in invalid)
+    assert daemon.answer(valid)["ok"]
 
 
 # --- requests with sound ids that are wrong --------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_a_late_consumer_cannot_touch_a_message_of_another_consumer(daemon: Daem
 
 
 def test_a_lease_that_is_extended_lives_on(daemon: Daemon) -> None:
-    delivery = leased(daemon, visibilityTimeoutSec=0.4)
+    delivery = leased(daemon, visibilityTimeoutSec=2)
     first_end = delivery["lease"]["leaseUntilEngineMs"]
     extended = daemon.settle("extend_lease", delivery, visibilityTimeoutSec=60)
     assert extended["leaseUntilEngineMs"] == extended["engineNowMs"] + 60_000

@@ -46,9 +46,9 @@ def test_the_wait_ends_with_null(daemon: Daemon) -> None:
 
 
 def test_the_deadline_ends_the_wait_with_null(daemon: Daemon) -> None:
-    deadline = int(time.time() * 1000) + 700
+    deadline = int(time.time() * 1000) + 3000
     sent = daemon.send("consume_next", {"queue": "q", "waitMs": LONG_MS}, deadlineMs=deadline)
-    response = daemon.answer(sent, patience_s=30)
+    response = daemon.answer(sent)
     assert response["data"] == {"message": None}
     assert time.time() * 1000 >= deadline - 10
 
@@ -132,7 +132,7 @@ def test_a_lease_that_ends_wakes_the_next_consumer(daemon: Daemon) -> None:
     daemon.publish("q", "twice")
     daemon.consume("q", visibilityTimeoutSec=0.3)
     sent = wait_for(daemon, "q")
-    answer = daemon.answer(sent, patience_s=20)["data"]
+    answer = daemon.answer(sent)["data"]
     assert (answer["message"]["payload"], answer["message"]["attempt"]) == ("twice", 2)
 
 

@@ -12,7 +12,7 @@ import unittest
 
 from postroom_client import Client, _mailbox
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def wait_until(condition, what):

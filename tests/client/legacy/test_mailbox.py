@@ -499,8 +499,8 @@ class ALongPoll(MailboxTest):
 
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, interrupt))
         with self.client() as client:
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
             with self.assertRaises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 client.consume_next("q", wait_ms=20000)
         self.assertEqual((self.requests(), descriptors(self.root)), ([], set()))
 

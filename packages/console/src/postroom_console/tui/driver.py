@@ -34,6 +34,8 @@ from .key_parser import KeyParser
 
 #: Seconds that the process has for an orderly end; after them it is ended by force.
 FORCED_END_S: Final = 1.3
+#: Seconds that it may then take to leave the screen.
+_LEAVE_S: Final = 0.3
 #: Seconds that a screen closed by ESC has to go: a key that came together with ESC is meant for what is below it.
 _CLOSE_S: Final = 0.05
 #: Seconds between two checks of the hang-up thread whether it is still needed.
@@ -78,6 +80,11 @@ class _Writer:
         written = threading.Event()
         self._queue.put(written)
         written.wait(timeout_s)
+
+    def write_past(self, text: str) -> None:
+        """Write at once, past everything that is queued."""
+        with suppress(OSError):
+            os.write(self._fd, text.encode(self._encoding, "replace"))
 
     def stop(self) -> None:
         """Write what is queued, then end the thread."""
@@ -180,10 +187,14 @@ class TerminalDriver(Driver):
         self._console.exit(return_code=status)
 
     def _force_end(self, status: int) -> None:
-        """End the process soon, even if a stopped terminal line or a thread blocks an orderly end."""
+        """End the process soon, even if a stopped terminal line or a thread blocks an orderly end. If that is only
+        slow, because the machine is busy, leave the screen as well."""
 
         def end() -> None:
             self._restore_modes()
+            leaving = threading.Thread(target=self._writer.write_past, args=(_LEAVE,), daemon=True)
+            leaving.start()
+            leaving.join(_LEAVE_S)
             os._exit(status)
 
         timer = threading.Timer(FORCED_END_S, end)
