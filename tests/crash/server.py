@@ -103,11 +103,11 @@ class Server:
             self.bench.live.broker.submit(call)
         self.bench.live.broker.run_group()
 
-    def checkpoint(self) -> None:
-        """Do the periodic work of the loop, and a checkpoint."""
-        self._guarded(self._checkpoint)
+    def tick(self) -> None:
+        """Do the periodic work of the loop."""
+        self._guarded(self._tick)
 
-    def _checkpoint(self) -> None:
+    def _tick(self) -> None:
         live = self.bench.live
         assert self.mailbox
         try:
@@ -116,6 +116,14 @@ class Server:
         except OSError:
             pass
         live.reserve.tick()
+
+    def checkpoint(self) -> None:
+        """Do the periodic work of the loop, and a checkpoint."""
+        self._guarded(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        self._tick()
+        live = self.bench.live
         try:
             live.journal.drop_segments(live.store.disk.checkpoint(), 0, 1, 0)
         except (OSError, StoreError):
@@ -155,6 +163,7 @@ class Steps(Protocol):
     def open(self) -> bool: ...
     def serves(self) -> bool: ...
     def turn(self) -> None: ...
+    def tick(self) -> None: ...
     def checkpoint(self) -> None: ...
     def stop(self) -> None: ...
     def close(self) -> None: ...

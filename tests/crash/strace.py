@@ -91,6 +91,9 @@ class RemoteServer:
     def turn(self) -> None:
         self.order("turn")
 
+    def tick(self) -> None:
+        self.order("tick")
+
     def checkpoint(self) -> None:
         self.order("checkpoint")
 
