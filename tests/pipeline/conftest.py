@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,7 @@ TEST_SETTINGS = {
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
 }
 
@@ -54,15 +56,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             yield started
 
 
-@pytest.fixture(scope="module")
-def quick(spark: SparkSession) -> Iterator[None]:
-    """For the tests of a module, Spark compiles nothing."""
+@contextmanager
+def compiling_nothing(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles nothing during the block, as in the pipeline's small runs."""
     before = {name: str(spark.conf.get(name)) for name in QUICK}
     for name, value in QUICK.items():
         spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def quick(spark: SparkSession) -> Iterator[None]:
+    """For the tests of a module, Spark compiles nothing."""
+    with compiling_nothing(spark):
+        yield
 
 
 @pytest.fixture
