@@ -283,6 +283,20 @@ def test_a_root_that_is_in_use_is_refused_and_its_start_is_not(make_bench: MakeB
     assert bench.do("consume_next", queue="q")["message"]
 
 
+def test_a_directory_that_is_also_the_store_of_another_root_is_refused(make_bench: MakeBench) -> None:
+    used = make_bench("filesystem").open()
+    key = used.publish("telemetry")
+    used.stop()
+    used.close()
+    root = used.config.settings.filesystem_root
+    (root / "telemetry/inbox" / f"{guid(1)}.json").write_text("{}")
+    other = make_bench("sqlite", **{"filesystem.root": str(root)})
+    with pytest.raises(ImportRefused, match="also of a store of postroomd"):
+        import_into(other)
+    used.open()
+    assert used.store.get(key)
+
+
 def test_a_journal_that_has_lost_its_first_segments_has_had_messages(make_bench: MakeBench) -> None:
     bench = make_bench("sqlite", segment_bytes=500).open()
     bench.publish()

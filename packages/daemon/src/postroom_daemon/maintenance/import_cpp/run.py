@@ -27,12 +27,13 @@ from ...platform.clock import Clock, Now
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...policy.policies import Policies
-from ...root.cpp_data import CppData, found_in, interrupted_import, is_used
+from ...root.cpp_data import CppData, found_in, interrupted_import, is_used, message_files
 from ...root.locks import lock_root
 from ...root.open_root import Sources, open_root
 from ...root.preflight import hindrance
 from ...stores.backends import layout_of, places
 from ...stores.base import StoreBusy
+from ...stores.filesystem.names import read_name
 from .database import CppDatabase
 from .events import CppEvents, age_of_all
 from .message_files import CppFiles
@@ -154,6 +155,11 @@ def _importable(config: Config) -> list[CppData]:
             f"{found[0]}, and the journal {settings.journal_root} already has messages or settings of queues: import"
             " the old one into a new root, and move messages from one to the other with `postroomd export` and"
             " `postroomd import`"
+        )
+    if not found[0].is_database and any(read_name(path.name) for path, _ in message_files(settings)):
+        raise ImportRefused(
+            f"{found[0]}, and also of a store of postroomd, which may be in use: move the files of the C++ system to a"
+            " directory of their own, and name it by filesystem.root"
         )
     if not os.access(found[0].path.parent, os.W_OK):
         raise ImportRefused(f"{found[0].path.parent} cannot be written to: {found[0].path} gets another name in it")
