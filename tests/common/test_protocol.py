@@ -16,12 +16,35 @@ from postroom_common.protocol import (
 )
 
 
-@pytest.mark.parametrize("text", ["a", "A1", "9", "a.b_c-d", "x" * 128])
+@pytest.mark.parametrize(
+    "text", ["a", "A1", "9", "a.b_c-d", "x" * 128, "dev:1", "a@b", "a b", "센서1", "-a", "%2e", "a\\b", "é" * 64, "😀"]
+)
 def test_ids_that_are_safe_as_file_names_are_accepted(text):
     assert is_id(text)
 
 
-@pytest.mark.parametrize("text", ["", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "é", "x" * 129, "a\0", None, 7, b"a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "..",
+        ".a",
+        "a/b",
+        "/",
+        "a\n",
+        "x" * 129,
+        "é" * 65,
+        "a\0",
+        "a\x85",
+        "a\u2028b",
+        "\u202e",
+        "\ud800",
+        None,
+        7,
+        b"a",
+    ],
+)
 def test_other_ids_are_refused(text):
     assert not is_id(text)
 

@@ -12,6 +12,7 @@ import uuid
 from postroom_client import (
     Binary,
     Client,
+    InvalidArgument,
     InvalidRequest,
     LeaseExpired,
     LeaseMismatch,
@@ -181,6 +182,27 @@ class AQueue(WireTest):
         self.queue += u"-\u20ac/..\\"
         self.client.publish(self.queue, "m")
         self.client.ack(self.take())
+
+
+class AClientId(WireTest):
+    def test_may_be_any_path_component_without_control_characters(self):
+        for client_id in (u"dev:1", u"a@b", u"a b", u"-x", u"\uc13c\uc11c1", u"\U0001f600"):
+            native = client_id.encode("utf-8") if sys.version_info[0] == 2 else client_id
+            for given in (client_id, native):
+                with Client(IPC_ROOT, client_id=given, timeout=PATIENCE_S) as client:
+                    self.assertEqual(client.client_id, native)
+                    payload = {"queue": self.queue, "message": "x"}
+                    request = client.prepare("publish", payload, request_id=client_id + u":1")
+                    self.assertTrue(client.send(request)["messageKey"])
+                    delivery = client.consume_next(self.queue)
+                    self.assertEqual(delivery.consumer_id, client_id)
+                    client.ack(delivery)
+
+    def test_is_refused_if_it_is_none(self):
+        too_long = u"\uc13c" * 43
+        for wrong in (u"", u".", u"..", u".x", u"a/b", u"a\nb", u"\x85", u"a\u2028b", u"\u202e", too_long, b"\xff", 7):
+            with self.assertRaises(InvalidArgument):
+                Client(IPC_ROOT, client_id=wrong)
 
 
 class TheDaemon(WireTest):

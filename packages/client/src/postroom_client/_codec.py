@@ -51,12 +51,15 @@ class Binary(object):
 
 
 def check_id(text, what):
-    """Return ``text`` as a native string if it is a valid id. Raises ``InvalidArgument``."""
-    if not isinstance(text, (str, text_type)) or not _is_id(text):
-        raise InvalidArgument(
-            "%s %r: expected 1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit" % (what, text)
-        )
-    return str(text)
+    """Return ``text`` as a native string (on Python 2.7: UTF-8) if it is a valid id. Raises ``InvalidArgument``."""
+    try:
+        chars = text.decode("utf-8") if PY2 and isinstance(text, bytes) else text
+        data = chars.encode("utf-8") if isinstance(chars, text_type) and _is_id(chars) else b""
+    except UnicodeError:
+        data = b""
+    if not 0 < len(data) <= _protocol.ID_BYTES_LIMIT or _has_surrogate(data):
+        raise InvalidArgument("%s %r: expected %s" % (what, text, _protocol.ID_RULE))
+    return data if PY2 else chars
 
 
 def encode_payload(command, options):
@@ -127,8 +130,8 @@ def _is_kind(kind, value):
 def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent=None):
     """Return the bytes of a request. Raises ``InvalidArgument``, which names a value that cannot be sent."""
     envelope = ordered_dict()
-    envelope["requestId"] = check_id(request_id, "request id")
-    envelope["clientId"] = check_id(client_id, "client id")
+    envelope["requestId"] = _text(check_id(request_id, "request id"))
+    envelope["clientId"] = _text(check_id(client_id, "client id"))
     envelope["command"] = command
     envelope["timestampMs"] = timestamp_ms
     envelope["deadlineMs"] = deadline_ms
@@ -191,6 +194,11 @@ def _checked_object(value, where, depth):
     return result
 
 
+def _text(native):
+    """Return a valid id as text."""
+    return native.decode("utf-8") if isinstance(native, bytes) else native
+
+
 def _text_of_native(value, where):
     """Return a ``str`` of Python 2.7 as text."""
     try:
@@ -214,7 +222,7 @@ def decode_response(data, request_id):
         reply = json.loads(data.decode("utf-8"))
     except (ValueError, RuntimeError) as error:
         raise BadResponse("the response to %s is not JSON: %s" % (request_id, error))
-    if not isinstance(reply, dict) or reply.get("requestId") != request_id:
+    if not isinstance(reply, dict) or reply.get("requestId") != _text(request_id):
         raise BadResponse("the response to %s answers another request" % request_id)
     if reply.get("ok") is True:
         result = reply.get("data")

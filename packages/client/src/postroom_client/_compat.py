@@ -127,6 +127,11 @@ def native_name(path):
     return path
 
 
+def utf8_name(text):
+    """Return ``text``, of the native string type, as a file name whose bytes are its UTF-8 in every locale."""
+    return text if PY2 else os.fsdecode(text.encode("utf-8"))
+
+
 def _monotonic_by_ctypes():
     import ctypes
 

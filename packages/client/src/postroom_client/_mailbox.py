@@ -17,6 +17,7 @@ from ._compat import (
     remove_directory,
     sleep,
     stat,
+    utf8_name,
 )
 from ._mailbox_exchange import MailboxExchange, mailbox_error
 from ._process_local import ProcessLocal
@@ -61,7 +62,7 @@ class Mailbox(Transport):
                 break
         if self._used_ids.get().get(client_id) is False:
             try:
-                remove_directory(os.path.join(self.responses_dir, client_id))
+                remove_directory(self._response_dir(client_id))
             except (IOError, OSError):
                 pass  # not empty, removed, or not ours: the daemon's sweeper removes it
 
@@ -107,7 +108,7 @@ class Mailbox(Transport):
 
         Raises ``OSError`` if the mailbox does not exist, ``MailboxError`` if the directory cannot be used.
         """
-        path = self.responses_dir + os.sep + client_id
+        path = self._response_dir(client_id)
         try:
             status = lstat(path)
         except (IOError, OSError) as error:
@@ -132,13 +133,16 @@ class Mailbox(Transport):
             raise MailboxError("%s belongs to uid %d: use a client id of your own" % (path, status.st_uid))
         return (status.st_dev, status.st_ino)
 
+    def _response_dir(self, client_id):
+        return self.responses_dir + os.sep + utf8_name(client_id)
+
     def borrow_watch(self, client_id, identity):
         """Return a watch on a client's response directory; give it back with ``return_watch``."""
         while True:
             try:
                 watch = self._idle_watches.get().pop()  # atomic: a lock could stay locked in a forked child
             except IndexError:
-                return open_watch(os.path.join(self.responses_dir, client_id), identity, self._polling)
+                return open_watch(self._response_dir(client_id), identity, self._polling)
             if watch.identity == identity:
                 watch.begin()
                 return watch

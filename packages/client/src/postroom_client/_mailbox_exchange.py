@@ -17,6 +17,7 @@ from ._compat import (
     stat,
     stat_fd,
     unlink,
+    utf8_name,
     write_all,
 )
 from ._protocol import REQUEST_SUFFIX, TEMP_SUFFIX
@@ -39,9 +40,10 @@ class MailboxExchange(Exchange):
     def __init__(self, mailbox, request):
         self._mailbox = mailbox
         self._request = request
-        self._path = mailbox.requests_dir + os.sep + request.file_name
+        self._path = mailbox.requests_dir + os.sep + utf8_name(request.file_name)
         self._temp = self._path + TEMP_SUFFIX
-        self._response = os.sep.join((mailbox.responses_dir, request.client_id, request.request_id + REQUEST_SUFFIX))
+        response_dir = mailbox.responses_dir + os.sep + utf8_name(request.client_id)
+        self._response = response_dir + os.sep + utf8_name(request.request_id) + REQUEST_SUFFIX
         self._watch = None
         self._locked_fd = None
         self._submitted = self._pending = False
@@ -175,7 +177,7 @@ class MailboxExchange(Exchange):
 
     def _rejection(self):
         """Return why the daemon rejected the request; None if it did not, or if the reason cannot be read."""
-        path = os.path.join(self._mailbox.dead_dir, self._request.file_name + ".reason")
+        path = os.path.join(self._mailbox.dead_dir, utf8_name(self._request.file_name) + ".reason")
         try:
             fd = open_fd(path, os.O_RDONLY | NO_FOLLOW | os.O_NONBLOCK)
         except (IOError, OSError):

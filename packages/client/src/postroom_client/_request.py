@@ -6,6 +6,7 @@ import time
 from binascii import hexlify
 
 from . import _codec
+from ._compat import PY2, text_type
 from ._protocol import REQUEST_SUFFIX
 from .errors import InvalidArgument
 
@@ -22,7 +23,7 @@ class Request(object):
     def __init__(self, client_id, request_id, file_name, data, lock=False, sent=False):
         self.client_id = _codec.check_id(client_id, "client id")
         self.request_id = _codec.check_id(request_id, "request id")
-        self.file_name = str(file_name)
+        self.file_name = file_name.encode("utf-8") if PY2 and isinstance(file_name, text_type) else str(file_name)
         self.data = data
         self.lock = lock
         self.sent = sent
@@ -34,8 +35,7 @@ class Request(object):
 def create_request(client_id, command, payload, timeout_s, max_bytes, request_id=None, traceparent=None):
     """Return a ``Request`` whose deadline is ``timeout_s`` from now. Raises ``InvalidArgument``."""
     random_digits = random_hex(20)
-    if request_id is None:
-        request_id = random_digits[:32]
+    request_id = _codec.check_id(random_digits[:32] if request_id is None else request_id, "request id")
     now_s = time.time()
     now_ms = int(now_s * 1000)
     data = _codec.encode_request(

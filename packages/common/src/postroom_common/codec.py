@@ -19,6 +19,8 @@ from .trace import is_traceparent
 
 _INTEGER_LIMIT = 2.0**63
 _LOOK_AGAIN = 2**40
+#: Types of a time in the envelope.
+_TIMES = frozenset({int, type(None), float, bool})
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
@@ -100,18 +102,25 @@ def decode_request(data: bytes) -> Request:
         raise RequestRejected("missing clientId" if client_id in (None, "") else "invalid clientId")
     command = envelope.get("command")
     deadline = envelope.get("deadlineMs")
-    if deadline is None:
-        deadline = 0
+    if type(deadline) is not int:
+        deadline = _milliseconds(deadline)
     payload = envelope.get("payload")
     if payload is None:
         payload = {}
-    if type(command) is str and command and type(deadline) is int and type(payload) is dict:
-        timestamp = envelope.get("timestampMs")
-        if timestamp is None or type(timestamp) is int:
-            trace = envelope.get("traceparent") or payload.get("traceparent")
-            traceparent = trace if trace is not None and is_traceparent(trace) else ""
-            return Request(request_id, client_id, command, max(deadline, 0), payload, None, traceparent)
+    times_valid = type(deadline) is int and type(envelope.get("timestampMs")) in _TIMES
+    if type(command) is str and command and times_valid and type(payload) is dict:
+        trace = envelope.get("traceparent") or payload.get("traceparent")
+        traceparent = trace if trace is not None and is_traceparent(trace) else ""
+        return Request(request_id, client_id, command, max(deadline, 0), payload, None, traceparent)
     return Request(request_id, client_id, str(command or ""), 0, {}, _envelope_problem(envelope))
+
+
+def _milliseconds(value: Any) -> Any:
+    """A deadline as an integer, as the C++ system reads one: 0 if it is absent, a fraction is dropped, true is 1.
+    Anything else is returned unchanged."""
+    if value is None:
+        return 0
+    return int(value) if type(value) is bool or (type(value) is float and abs(value) < _INTEGER_LIMIT) else value
 
 
 def _envelope_problem(envelope: dict[str, Any]) -> CommandError:
@@ -121,8 +130,9 @@ def _envelope_problem(envelope: dict[str, Any]) -> CommandError:
     if type(command) is not str:
         return CommandError(ErrorCode.PARSE_ERROR, "command must be a string")
     for name in ("timestampMs", "deadlineMs"):
-        if type(envelope.get(name, 0)) not in (int, type(None)):
-            return CommandError(ErrorCode.PARSE_ERROR, f"{name} must be an integer: Unix milliseconds")
+        value = envelope.get(name)
+        if type(value) not in _TIMES or (name == "deadlineMs" and type(_milliseconds(value)) is not int):
+            return CommandError(ErrorCode.PARSE_ERROR, f"{name} must be a number: Unix milliseconds")
     return CommandError(ErrorCode.PARSE_ERROR, "payload must be an object")
 
 

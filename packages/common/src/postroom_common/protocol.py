@@ -20,8 +20,15 @@ REQUEST_BYTES_CEILING: Final = 64 * 1024 * 1024
 JSON_DEPTH_LIMIT: Final = 128
 #: A queue name is 1 to this many bytes of UTF-8 without control characters.
 QUEUE_NAME_BYTES_LIMIT: Final = 256
+#: Characters that no id contains: the slash, control characters, line separators, and those that change the direction
+#: of text. The characters themselves: not every Python knows escapes for them in a pattern.
+_NEVER_IN_AN_ID: Final = "/\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 #: Pattern of a client id or request id. No leading dot and no slash, so an id is safe as a file name.
-ID_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+ID_PATTERN: Final = f"(?![.])[^{_NEVER_IN_AN_ID}]+"
+#: A client id or request id has at most this many bytes of UTF-8.
+ID_BYTES_LIMIT: Final = 128
+#: The rule for ids, for people.
+ID_RULE: Final = "1 to 128 bytes of UTF-8, not beginning with a dot, without slashes and control characters"
 #: Maximum length of a free-text field (reason, type, trace id, consumer id), in characters.
 TEXT_LIMIT: Final = 4096
 #: Maximum number of entries that a list command returns in one page.
@@ -577,12 +584,20 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
 
 _COMMANDS: Final[dict[str, Command]] = {command.value: command for command in Command} | ALIASES
 _ID = re.compile(ID_PATTERN)
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_id(text: object) -> TypeGuard[str]:
     """Whether ``text`` is a valid client id or request id, and therefore safe as part of a path."""
-    return isinstance(text, str) and _ID.fullmatch(text) is not None
+    if not isinstance(text, str):
+        return False
+    if _PLAIN_ID.fullmatch(text):
+        return True
+    try:
+        return _ID.fullmatch(text) is not None and len(text.encode()) <= ID_BYTES_LIMIT
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
 
 
 def queue_name_problem(name: str) -> str | None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from postroom_common.errors import ConfigurationError
-from postroom_common.protocol import ID_PATTERN, queue_name_problem
+from postroom_common.protocol import ID_RULE, is_id, queue_name_problem
 from postroom_common.settings import shown
 
 from ..policy.access_rules import (
@@ -88,8 +88,8 @@ def _rule(entry: Any, where: str) -> AccessRule:
 def _clients(tree: Any, where: str) -> Mapping[str, Subject]:
     clients: dict[str, Subject] = {}
     for client, user in expect(tree, dict, where).items():
-        if not re.fullmatch(ID_PATTERN, client):
-            raise ConfigurationError(f"{where}: {shown(client)} is not a client id; expected {ID_PATTERN}")
+        if not is_id(client):
+            raise ConfigurationError(f"{where}: {shown(client)} is not a client id; expected {ID_RULE}")
         if not _is_name(expect(user, str, f"{where}.{client}")):
             raise ConfigurationError(f"{where}.{client}: expected name or number of a user, got {shown(user)}")
         clients[client] = Subject(SubjectKind.USER, user)

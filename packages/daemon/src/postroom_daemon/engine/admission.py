@@ -236,9 +236,11 @@ class Claim:
 
 
 def claim_of(context: Context, policy: Policy, key: str, parts: Sequence[Part]) -> Claim | None:
-    """The claim of a message with this ``deduplicationKey`` ('': none) and body; None if there is none."""
+    """The claim of a message with this ``deduplicationKey`` ('': none) and body, which may contain a key; None if there
+    is none."""
     if policy.deduplication == "off":
         return None
+    key = key or _key_in(parts[0])
     if key:
         name = _digest(b"key", key.encode())
     elif policy.deduplicate_content:
@@ -246,6 +248,18 @@ def claim_of(context: Context, policy: Policy, key: str, parts: Sequence[Part]) 
     else:
         return None
     return Claim(name, context.now.engine + policy.deduplication_ms if policy.deduplication == "window" else 0)
+
+
+def _key_in(part: Part) -> str:
+    """The ``deduplicationKey`` of a body that is a message envelope of the C++ system; "" if there is none."""
+    if part.form is Form.BINARY or b'"deduplicationKey"' not in part.data:
+        return ""
+    try:
+        tree = orjson.loads(part.data)
+    except orjson.JSONDecodeError:
+        return ""
+    key = tree.get("deduplicationKey") if type(tree) is dict else None
+    return key if type(key) is str else ""
 
 
 def first_of(context: Context, queue: str, claim: Claim) -> str | None:

@@ -9,6 +9,7 @@ from postroom_common.protocol import FIELDS, TEXT_LIMIT, Command, ErrorCode, Fie
 
 Fields = dict[str, Any]
 
+_INTEGER_LIMIT: Final = 2.0**63
 _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.TEXT: (str,),
     Kind.QUEUE: (str,),
@@ -41,7 +42,8 @@ _REQUIRED: Final = {command: [field.name for field in fields if field.required] 
 def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
     """Every field of ``command`` by name, absent ones with their defaults (None if they have none).
 
-    Unknown fields are ignored; null counts as absent unless the field accepts any value.
+    Unknown fields are ignored; null counts as absent unless the field accepts any value. ``1500.0`` is an integer, and
+    true is 1.
 
     Raises ``CommandError``: ERR_INVALID_REQUEST for a field that is missing or out of bounds, and for ``queue`` and
     ``messageKey`` of a wrong type; ERR_PARSE_ERROR for another field of a wrong type.
@@ -56,11 +58,7 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
         if value is None and null_is_absent:
             continue
         if type(value) not in types:
-            names_something = field.name in ("queue", "messageKey") or (
-                field.required and field.kind in (Kind.QUEUE, Kind.TEXT)
-            )
-            code = ErrorCode.INVALID_REQUEST if names_something else ErrorCode.PARSE_ERROR
-            raise CommandError(code, f"{name} must be of type {field.kind}, but is {_kind_of(value)}")
+            value = _as_number(field, value)
         if bounded:
             _check_bounds(field, value)
         fields[name] = value
@@ -68,6 +66,19 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
         if fields[name] in (None, ""):
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} is required")
     return fields
+
+
+def _as_number(field: Field, value: Any) -> int:
+    """The number that a boolean or, for an integer, a float without a fraction is to the C++ system. Raises
+    ``CommandError`` for any other value of a wrong type."""
+    is_whole = type(value) is float and value.is_integer() and abs(value) < _INTEGER_LIMIT
+    if field.kind in (Kind.INTEGER, Kind.NUMBER) and (is_whole or type(value) is bool):
+        return int(value)
+    names_something = field.name in ("queue", "messageKey") or (
+        field.required and field.kind in (Kind.QUEUE, Kind.TEXT)
+    )
+    code = ErrorCode.INVALID_REQUEST if names_something else ErrorCode.PARSE_ERROR
+    raise CommandError(code, f"{field.name} must be of type {field.kind}, but is {_kind_of(value)}")
 
 
 def _check_bounds(field: Field, value: Any) -> None:

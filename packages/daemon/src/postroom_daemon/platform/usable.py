@@ -35,7 +35,10 @@ def response_dir_advice(client_id: str, uid: int, path: Path, root: Path) -> str
 
 def add_client_command(client_id: str, user: str, root: Path) -> str:
     """The command that creates or corrects the response directory of a client."""
-    return f"postroomd add-client {shlex.quote(client_id)} --user {user} --root {shlex.quote(str(root))}"
+    options = f"--user {user} --root {shlex.quote(str(root))}"
+    if client_id.startswith("-"):
+        return f"postroomd add-client {options} -- {shlex.quote(client_id)}"
+    return f"postroomd add-client {shlex.quote(client_id)} {options}"
 
 
 def _advice(path: Path, mode: int) -> str:

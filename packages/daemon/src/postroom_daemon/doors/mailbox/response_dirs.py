@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import stat
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,14 @@ _PROBE_BYTES: Final = 4096
 _USE: Final = os.R_OK | os.W_OK | os.X_OK
 #: Errors of a response directory, or of the disk that it is on, which others than the daemon can end.
 _LASTING: Final = FULL_ERRNOS | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO}
+
+
+_IS_UTF_8: Final = sys.getfilesystemencoding() == "utf-8"
+
+
+def file_name(id_: str) -> str:
+    """The file name of an id: its UTF-8, whatever the locale of this process."""
+    return id_ if _IS_UTF_8 or id_.isascii() else os.fsdecode(id_.encode())
 
 
 class ResponseDir(NamedTuple):
@@ -64,7 +73,7 @@ class ResponseDirs:
         Raises ``NoResponseDir`` if something else has its name.
         """
         try:
-            status = self._files.stat(client_id, dir_fd=self.fd, follow_symlinks=False)
+            status = self._files.stat(file_name(client_id), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
         if not stat.S_ISDIR(status.st_mode):
@@ -82,7 +91,7 @@ class ResponseDirs:
         seen = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
         if self._writable.get(client_id) == seen:
             return ""
-        if not self._files.access(client_id, _USE, dir_fd=self.fd, effective_ids=True):
+        if not self._files.access(file_name(client_id), _USE, dir_fd=self.fd, effective_ids=True):
             if self._files.statvfs(self.fd).f_flag & os.ST_RDONLY:
                 return f"responses/{client_id} is on a file system that is mounted read-only"
             return (
@@ -126,10 +135,10 @@ class ResponseDirs:
     def advice(self, client_id: str, root: Path) -> str:
         """What an operator of ``root`` does so that the daemon can write into a directory; "" if that is unknown."""
         try:
-            status = self._files.stat(client_id, dir_fd=self.fd, follow_symlinks=False)
+            status = self._files.stat(file_name(client_id), dir_fd=self.fd, follow_symlinks=False)
             if self._files.statvfs(self.fd).f_flag & os.ST_RDONLY:
                 return "mount it read-write"
-            if self._files.access(client_id, _USE, dir_fd=self.fd, effective_ids=True):
+            if self._files.access(file_name(client_id), _USE, dir_fd=self.fd, effective_ids=True):
                 failure = self._failures.get(client_id)
                 return "free space there" if failure and failure.errno in FULL_ERRNOS else "check that disk"
         except OSError:
@@ -138,13 +147,13 @@ class ResponseDirs:
 
     def make(self, client_id: str) -> None:
         """Make a response directory that only this uid can use."""
-        self._files.mkdir(client_id, 0o700, dir_fd=self.fd)
+        self._files.mkdir(file_name(client_id), 0o700, dir_fd=self.fd)
 
     def put(self, client_id: str, uid: int, request_id: str, response: bytes) -> None:
         """Write a response file for a client. Its directory must still belong to ``uid``: it may have been removed
         since the request was read, and made by another user. Raises ``OSError``, ``NoResponseDir``."""
         try:
-            self._files.put(self._dir(client_id, uid), request_id + ".json", response, 0o644)
+            self._files.put(self._dir(client_id, uid), file_name(request_id) + ".json", response, 0o644)
         except OSError as error:
             if error.errno == errno.ENOENT:  # the directory was removed, and perhaps made again, since it was opened
                 self._close(client_id)
@@ -152,7 +161,7 @@ class ResponseDirs:
                 self.release()
             else:
                 raise
-            self._files.put(self._dir(client_id, uid), request_id + ".json", response, 0o644)
+            self._files.put(self._dir(client_id, uid), file_name(request_id) + ".json", response, 0o644)
 
     def _dir(self, client_id: str, uid: int) -> int:
         cached = self._open.get(client_id)
@@ -160,7 +169,7 @@ class ResponseDirs:
             self._open.move_to_end(client_id)
             return cached[0]
         self._close(client_id)
-        fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
+        fd = self._files.open(file_name(client_id), DIRECTORY_FLAGS, dir_fd=self.fd)
         try:
             status = self._files.fstat(fd)
         except OSError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from postroom_common.errors import PostroomError
-from postroom_common.protocol import is_id
+from postroom_common.protocol import ID_RULE, is_id
 
 from ...config.config import Config
 from ...platform.accounts import Accounts
@@ -29,9 +29,7 @@ def add_response_dir(config: Config, client_id: str, uid: int) -> bool:
     Raises ``ResponseDirRefused``, ``OSError``.
     """
     if not is_id(client_id):
-        raise ResponseDirRefused(
-            f"{client_id!r} cannot be a client id: at most 128 letters, digits and . _ -, first a letter or digit"
-        )
+        raise ResponseDirRefused(f"{client_id!r} cannot be a client id, which has {ID_RULE}")
     registered = config.access.clients.get(client_id)
     if registered and registered.number(Accounts()) != uid:
         raise ResponseDirRefused(
