@@ -133,7 +133,7 @@ class ARequest(unittest.TestCase):
             Binary(u"text")
 
     def test_needs_valid_ids(self):
-        for bad in (u"", u".", u"a/b", u"a\n", u"-a", u"\xe9", "a" * 129, None, 7):
+        for bad in (u"", u".", u".a", u"a/b", u"a\n", u"\x85", u"a\u2028", u"\xe9" * 65, "a" * 129, None, 7):
             with self.assertRaises(InvalidArgument):
                 _codec.encode_request("r", bad, "health", 1, 2, {})
             with self.assertRaises(InvalidArgument):
