@@ -280,6 +280,11 @@ def test_a_journal_that_has_lost_its_last_lines_with_the_store_that_had_them_is_
     kept = segment.read_bytes().splitlines(True)[:-lines]
     segment.write_bytes(b"".join(kept))
     bench.lose_store()
+    verified = CliRunner().invoke(
+        main, ["verify", "--root", str(bench.path), "--json"], env={"POSTROOM_BACKEND": backend}
+    )
+    lost = [one["where"] for one in json.loads(verified.output)["findings"] if one["kind"] == "events-lost"]
+    assert lost == [f"{last_id - lines + 1}-{last_id}"]
     bench.open()
     health = bench.do("health")
     assert health["status"] == "degraded"

@@ -13,10 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from postroom_common.errors import CommandError, PostroomError
+from postroom_common.errors import CommandError, DamagedRecord, PostroomError
 
 from ...config.config import Config
 from ...config.settings import Settings
+from ...journal.end_mark import END_MARK_NAME, read_end_mark
 from ...model.records import FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, damage_text
 from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
@@ -247,6 +248,9 @@ class Verification:
         if applied < rebuilt.first - 1:
             losses = [*losses, [applied + 1, rebuilt.first - 1]]
         losses += [[first, last] for first, last in rebuilt.missing if first > applied]
+        ends, marked = max(shown, rebuilt.last), self._end_mark(store, rebuilt)
+        if marked > ends:
+            losses.append([ends + 1, marked])
         self._lost(losses)
         self._damaged(store.get_kv(FACT_DAMAGE) or [])
         self._report_missing(rebuilt, [(first, last) for first, last in losses])
@@ -259,6 +263,17 @@ class Verification:
         if shown > rebuilt.last > 0:
             text = "the journal has lost them: the next start goes on behind them"
             self._add(Kind.STORE_AHEAD, f"{rebuilt.last + 1}-{shown}", text)
+
+    def _end_mark(self, store: Store, rebuilt: Rebuilt) -> int:
+        """The last event of this root by the mark of the journal's end; 0 if that does not say."""
+        try:
+            mark = read_end_mark(self._settings.journal_root)
+        except DamagedRecord as error:
+            if not rebuilt.clean:
+                self._add(Kind.EVENTS_LOST, END_MARK_NAME, f"{error}: whether the journal is complete is unknown")
+            return 0
+        known = store.get_kv(FACT_EPOCH) or self._report.journal
+        return mark.event if mark and mark.root == known["root"] and mark.epoch >= known["epoch"] else 0
 
     def _compare_store(self, store: Store, rebuilt: Rebuilt) -> None:
         compared = StoreComparison(store, rebuilt, self._clock())
