@@ -12,7 +12,7 @@ from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
 from ..model.observer import UNOBSERVED, Observer
-from ..model.records import FACT_LOSSES, with_loss
+from ..model.records import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
 from ..stores.base import Store, StoreError
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, queue_of
@@ -68,9 +68,13 @@ def _count(event: Event, total: str, store: Store) -> None:
     """Count an event in the totals of its queue."""
     record = queue_of(event, store)
     record.total(total)
+    reason = event["failure"]["reasonCode"] if "failure" in event else ""
     if event["type"] == EventType.DIED:
         record.deaths = record.deaths.with_one(event["engineMs"], event["wallMs"])
-    if "failure" in event and event["failure"]["reasonCode"] == ReasonCode.MESSAGE_EXPIRED:
+        if reason == ReasonCode.BODY_LOST:
+            damage = store.get_kv(FACT_DAMAGE) or []
+            store.put_kv(FACT_DAMAGE, with_damage(damage, "the body of a message is lost", 1, [event["key"]]))
+    if reason == ReasonCode.MESSAGE_EXPIRED:
         record.total("expired")
     record.used = event["engineMs"]
 

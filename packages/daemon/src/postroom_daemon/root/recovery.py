@@ -68,6 +68,7 @@ class Recovery:
         self._noted: list[list[int]] = []  # missing events that an operator has accepted
         self._moved: list[str] = []
         self._losses: list[Loss] = []
+        self._reported: list[Event] = []  # losses that the start before has found, which the store may show again
         self._root_in_journal = ""
         self._stretch: Damage | None = None  # damage that may continue in the next line
 
@@ -97,6 +98,8 @@ class Recovery:
             self._miss(expected, journal.last_id)
         store.commit()
         self._moved = store.recovery.finish_replay(clean=self._clean and current)
+        if store.recovery.missing:
+            self._losses.append(self._missing_messages(store.recovery.missing))
         self._tell_missing()
         if self._folded:
             log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
@@ -113,6 +116,8 @@ class Recovery:
         self._root_in_journal = last.get("root") or self._root_in_journal
         if first["type"] == EventType.LOSS_ACCEPTED:
             self._noted += first["ranges"]
+        elif first["type"] == EventType.DAMAGE_FOUND and first["id"] > self._store.applied:
+            self._reported.append(first)
         key = key_of_event(last)
         if key:
             self._idempotency.remember(key, request.place)
@@ -120,6 +125,25 @@ class Recovery:
 
     def _miss(self, first: int, last: int) -> None:
         self.missing.append((first, last))
+
+    def _missing_messages(self, count: int) -> Loss:
+        """The loss of so many messages of the store, with the keys of those whose publishing the journal still has."""
+        published, first = dict[str, int](), 0
+        for request in self._journal.requests_from(1, lambda damage: None):
+            first = first or request.events[0]["id"]
+            for event in request.events:
+                if event["type"] == EventType.PUBLISHED:
+                    published[event["key"]] = event["id"]
+                elif event["type"] in (EventType.ACKED, EventType.DROPPED):
+                    published.pop(event["key"], None)
+        self._store.begin()
+        keys = [key for key in published if self._store.get(key) is None]
+        self._store.rollback()
+        what = f"{count} messages are missing from the store" if count > 1 else "a message is missing from the store"
+        if len(keys) >= count:
+            return Loss(what, keys)
+        what += f", {count - len(keys)} of them without an event in the journal"
+        return Loss(what, keys, [(1, first - 1)] if first > 1 else [])
 
     def _tell_missing(self) -> None:
         """Log missing events; as an error unless an operator has accepted them and the store has folded them."""
@@ -191,7 +215,10 @@ class Recovery:
             self.root_id, self.epoch = self._ids.root(), self.epoch + 1
             drafts.append({"type": EventType.EPOCH_STARTED, "root": self.root_id, "reason": reason})
         drafts += [self._reprocessed(key) for key in self._moved]
-        drafts += map(_loss_draft, [*self._losses, *store.recovery.losses()])
+        for loss in [*self._losses, *store.recovery.losses()]:
+            draft = _loss_draft(loss)
+            if not any(draft.items() <= event.items() for event in self._reported):
+                drafts.append(draft)
         if drafts:
             self._write(drafts, clock)
         journal.end_mark.open(self.root_id, self.epoch, journal.last_id)

@@ -227,6 +227,8 @@ class Recovery:
 
     #: Whether ``already_applied`` must be asked: only until ``finish_replay``.
     replaying: bool = False
+    #: How many messages the store should have by what it has folded, and has not. Known after ``finish_replay``.
+    missing: int = 0
 
     def salvage(self, first_id: int | None) -> None:
         """Before the files of a damaged store are set aside: save what can still be read, for the next ``open`` to

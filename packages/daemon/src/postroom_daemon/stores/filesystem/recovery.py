@@ -16,7 +16,7 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ...model.principal import stored_account
-from ...model.records import CLAIM, Entry, QueueRecord, claim_fact, with_failure
+from ...model.records import CLAIM, FACT_LOSSES, Entry, QueueRecord, claim_fact, with_failure, with_loss
 from ...platform.quarantine import Quarantine
 from ..base import Audit, FileFinding, FileProblem, Recovery, Store, store_errors
 from . import content as fs_content
@@ -52,7 +52,7 @@ class Cleanup:
             settled = [self._try_to_settle(finding) for finding in found.findings]
             if True not in settled:
                 break
-        self._report(found, durable, expected)
+        self._report(found)
         return found
 
     def _name_back(self, owner_of: dict[str, str]) -> None:
@@ -119,25 +119,22 @@ class Cleanup:
         index.places[key] = self._tree.rename(directory, place, directory, name[0], name)
         return True
 
-    def _report(self, found: Scan, durable: int, expected: Mapping[str, int]) -> None:
+    def _report(self, found: Scan) -> None:
         foreign = [finding.path for finding in found.findings if finding.kind == "foreign"]
         if foreign:
             shown = ", ".join(foreign[:NAMED_LIMIT])
             log.warning("%s: %d files are no messages, and left alone: %s", self._tree.root, len(foreign), shown)
-        if found.newest > durable:
-            return
-        for queue, count in expected.items():
-            missing = count - found.count_of(queue)
-            if missing > 0:
-                log.error("queue %r has %d messages fewer than before: files were removed", queue, missing)
 
 
 class Replay:
     """From the opening of the store until the journal's end is folded. What is put back waits in ``healed``, ``bodies``
     and ``histories``, so that all of a file is written at once."""
 
-    def __init__(self, found: Scan, files: MessageFiles, places: Places, quarantine: Quarantine) -> None:
+    def __init__(
+        self, found: Scan, expected: dict[str, int], files: MessageFiles, places: Places, quarantine: Quarantine
+    ) -> None:
         self.found = found
+        self.expected = expected  # how many messages each queue should have, by the checkpoint and the events since
         self.healed: dict[str, Entry] = {}
         self.bodies: dict[str, bytes] = {}
         self.histories: dict[str, list[Any]] = {}
@@ -148,7 +145,10 @@ class Replay:
 
     def already_applied(self, event: Event) -> bool:
         """Whether a message's file already shows an event, or did before a power cut: it is then put back."""
-        if event["id"] > self.found.newest or "key" not in event:
+        if "key" not in event:
+            return False
+        self._expect(event)
+        if event["id"] > self.found.newest:
             return False
         key = event["key"]
         if event["type"] == EventType.PUBLISHED and "claim" in event and not event["claim"].get("untilEngineMs"):
@@ -158,6 +158,14 @@ class Replay:
         if key in self._places:
             self._heal(key, event)
         return True
+
+    def _expect(self, event: Event) -> None:
+        expected, queue = self.expected, str(event["queue"])
+        to = str(event.get("to", queue))
+        if event["type"] in (EventType.ACKED, EventType.DROPPED) or to != queue:
+            expected[queue] = expected.get(queue, 0) - 1
+        if event["type"] == EventType.PUBLISHED or to != queue:
+            expected[to] = expected.get(to, 0) + 1
 
     def entry(self, key: str) -> Entry:
         """The entry of a message that has a file, with what was put back."""
@@ -251,7 +259,10 @@ class FilesystemRecovery(Recovery):
         if replay is None:
             return []
         found = replay.found
-        store.applied = max(store.applied, found.newest)
+        if found.newest > store.applied:  # the journal has lost these events, and not all of them show in files
+            losses = store.get_kv(FACT_LOSSES) or []
+            store.put_kv(FACT_LOSSES, with_loss(losses, store.applied + 1, found.newest))
+            store.applied = found.newest
         for name in sorted(filter(found.count_of, found.numbers)):
             if store.queue(name):
                 continue
@@ -259,6 +270,7 @@ class FilesystemRecovery(Recovery):
             store.add_queue(QueueRecord(name))
         for entry in list(replay.healed.values()):
             store.update(entry, entry.state)
+        self.missing = sum(self._missing(replay.expected))
         store.commit()
         self.replay, self.replaying = None, False
         with store_errors(self._tree.root):
@@ -267,6 +279,14 @@ class FilesystemRecovery(Recovery):
             entries = sorted((files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))
         files.end()
         return [entry.key for entry in entries]
+
+    def _missing(self, expected: Mapping[str, int]) -> Iterator[int]:
+        for name, count in expected.items():
+            record = self._store.queue(name)
+            missing = count - (sum(record.counts.values()) if record else 0)
+            if missing > 0:
+                log.error("queue %r has %d messages fewer than before: files were removed", name, missing)
+                yield missing
 
 
 class FilesystemAudit(Audit):

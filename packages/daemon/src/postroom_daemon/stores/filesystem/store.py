@@ -108,7 +108,7 @@ class FilesystemStore(Store):
         files = self.message_files
         self.applied = self._applied_before = files.durable = checkpoint.applied
         self._disk.start_from(checkpoint.applied)
-        replay = Replay(found, files, self._index.places, self._quarantine)
+        replay = Replay(found, checkpoint.messages(), files, self._index.places, self._quarantine)
         replay.claims = claims_by_message(checkpoint.facts)
         self._recovery.begin(replay)
         files.directories |= found.directories
