@@ -116,8 +116,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         envelope(command="publish", payload={"queue": "q", "priority": 1.5}),
         "ERR_PARSE_ERROR",
     ),
-    "a priority that is true": (
-        envelope(command="publish", payload={"queue": "q", "priority": True}),
+    "a priority beyond 64 bits as a float": (
+        envelope(command="publish", payload={"queue": "q", "priority": 1e300}),
         "ERR_PARSE_ERROR",
     ),
     "a priority beyond 32 bits": (

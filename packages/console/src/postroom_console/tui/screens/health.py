@@ -83,7 +83,7 @@ def _daemon_line(health: Mapping[str, Any], metrics: Mapping[str, Any], heard_ms
 
 
 def _check_lines(health: Mapping[str, Any]) -> Iterator[_Part]:
-    """A line for the journal, the store and the disk each."""
+    """A line for the journal, the store and the disk each, and for the mailbox if it is not ok."""
     checks: Mapping[str, Any] = health.get("checks") or {}
     for name, words_of in (
         (mark("journal"), _journal_words),
@@ -93,6 +93,9 @@ def _check_lines(health: Mapping[str, Any]) -> Iterator[_Part]:
         check: Mapping[str, Any] = checks.get(name) or {}
         words = [tr("ok") if check.get("ok") else str(check.get("error") or tr("not known")), *words_of(health, check)]
         yield _line(tr(name), words, not check.get("ok", True))
+    mailbox: Mapping[str, Any] = checks.get("mailbox") or {}
+    if not mailbox.get("ok", True):
+        yield _line(tr("mailbox"), [str(mailbox.get("error") or tr("not known"))], True)
 
 
 def _journal_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator[str]:
