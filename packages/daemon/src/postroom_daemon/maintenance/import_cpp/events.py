@@ -81,14 +81,13 @@ class CppEvents:
 
     def set_aside(self, quarantine: Quarantine, name: str) -> None:
         """Put the unusable rows into quarantine, each with the reason. Raises ``OSError``."""
-        lines: list[bytes] = []
+        lines, size = [], 0
         for row in self.unusable:
             lines.append(b'{"reason":%b,"row":%b}\n' % (orjson.dumps(row.reason), row.row))
-            if sum(map(len, lines)) > _FILE_BYTES:
-                quarantine.add(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
-                lines = []
-        if lines:
-            quarantine.add(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
+            size += len(lines[-1])
+            if size > _FILE_BYTES or row is self.unusable[-1]:
+                quarantine.add(f"{name}.rows", b"".join(lines), "data of the C++ system that cannot be used")
+                lines, size = [], 0
 
     def _creation(self, queue: str) -> list[Draft]:
         if queue in self._queues:
