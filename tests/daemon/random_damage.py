@@ -7,7 +7,8 @@ acknowledged is delivered again, and no other one has lost its state. If it is d
 and ``accept_losses`` ends it. The seed decides everything: a failure names it, and ``damage_one`` with it fails again.
 
 Damage is what a disk does: flipped bytes, blocks of NULs or garbage, lines that are gone, a file cut short, a file that
-is gone.
+is gone. The database and the
+mark of the journal's end are never both gone: then nobody knows how far the journal went.
 
 A store is tried by its name: ``test_random_damage.py`` is the short form, and the long one is::
 
@@ -28,6 +29,7 @@ from typing import Any
 from unittest.mock import patch
 
 from postroom_daemon.broker.engine_state import READS_MS
+from postroom_daemon.journal.end_mark import END_MARK_NAME
 from postroom_daemon.journal.segments import is_segment_name, list_segments
 from postroom_daemon.stores.base import StoreDamaged
 from tests.conformance.bench import Bench
@@ -166,14 +168,17 @@ HOW = {"flip": _flip, "block": _block, "lines": _lines, "cut": _cut}
 def _damage(root: Path, chance: random.Random) -> str:
     """Damage one to four places. Returns what was done, in words."""
     done = []
+    witnesses_gone = 0
     for _ in range(chance.randrange(1, 5)):
         found = targets(root)
         kind = chance.choice(sorted(kind for kind, paths in found.items() if paths))
         path = chance.choice(found[kind])
         how = chance.choice([*HOW])
-        if chance.random() < 0.1:
+        witness = path.suffix == ".db" or path.name == END_MARK_NAME
+        if chance.random() < 0.1 and not (witness and witnesses_gone):
             path.unlink()
             how = "gone"
+            witnesses_gone += witness
         else:
             data = bytearray(path.read_bytes())
             if data:
