@@ -7,8 +7,7 @@ acknowledged is delivered again, and no other one has lost its state. If it is d
 and ``accept_losses`` ends it. The seed decides everything: a failure names it, and ``damage_one`` with it fails again.
 
 Damage is what a disk does: flipped bytes, blocks of NULs or garbage, lines that are gone, a file cut short, a file that
-is gone. The database and the
-mark of the journal's end are never both gone: then nobody knows how far the journal went.
+is gone. The database and the mark of the journal's end are never both gone: then nobody knows how far the journal went.
 
 A store is tried by its name: ``test_random_damage.py`` is the short form, and the long one is::
 
