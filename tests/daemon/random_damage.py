@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -279,11 +279,17 @@ def _look(bench: Bench, outcome: Outcome) -> None:
         after = page[-1].key
 
 
-def _letters(bench: Bench, queue: str) -> list[dict[str, Any]]:
-    sent = bench.send("list_dlq", queue=queue, limit=1000)
-    assert sent.code in ("OK", "ERR_QUEUE_NOT_FOUND"), sent.answer.error
-    found: list[dict[str, Any]] = (sent.data_or_none() or {}).get("messages", [])
-    return found
+def _letters(bench: Bench, queue: str) -> Iterator[dict[str, Any]]:
+    """The dead letters of a queue, by pages: on a busy machine a page ends early."""
+    after: dict[str, str] = {}
+    while True:
+        sent = bench.send("list_dlq", queue=queue, limit=1000, **after)
+        assert sent.code in ("OK", "ERR_QUEUE_NOT_FOUND"), sent.answer.error
+        page = sent.data_or_none() or {"messages": [], "next": ""}
+        yield from page["messages"]
+        if not page["next"]:
+            return
+        after = {"after": page["next"]}
 
 
 def _judge(truth: Truth, outcome: Outcome) -> None:
