@@ -30,7 +30,6 @@ from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import Sources, open_root
-from postroom_daemon.stores.sqlite.database import Database
 from postroom_daemon.stores.sqlite.store import SqliteStore
 
 from .load import write_requests
@@ -43,12 +42,12 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Watch, "arm", "watch: re-armed"),
     (Scanner, "take", "intake: scan, open, fstat, read, close, order"),
     (mailbox, "decode_request", "decode: strict JSON to a request"),
-    (ResponseDirs, "owner", "box: whose is it (stat)"),
+    (ResponseDirs, "look", "response directory: owner and mode (stat)"),
     (Mailbox, "_request_of", "request: digest, object"),
     (transaction, "decide", "decide: fields, verb, ids"),
     (Group, "record", "record: events from drafts"),
     (group, "apply", "apply: fold, without SQL"),
-    (Database, "execute", "apply: SQL"),
+    (SqliteStore, "_write_changes", "apply: SQL"),
     (SqliteStore, "commit", "commit of the store, without SQL"),
     (transaction, "reply_to", "reply: data from the event"),
     (Group, "encode", "journal: encode, checksum"),

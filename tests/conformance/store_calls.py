@@ -30,10 +30,10 @@ def change(store: Store, key: str, **changes: object) -> None:
     """Change facts of one message within the open transaction."""
     found = store.get(key)
     assert found is not None
-    before = found.state
+    changed = found.copy()
     for name, value in changes.items():
-        setattr(found, name, value)
-    store.update(found, before)
+        setattr(changed, name, value)
+    store.update(changed, found.state)
 
 
 def counts(store: Store, queue: str = QUEUE) -> dict[str, int]:

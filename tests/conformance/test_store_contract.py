@@ -37,15 +37,33 @@ def test_a_missing_entry_is_none_and_reading_its_body_is_an_error(store: Store) 
         store.queue_for_update("none")
 
 
-def test_a_changed_entry_that_is_not_given_to_update_changes_nothing_in_the_store(store: Store) -> None:
+def test_an_update_changes_no_entry_that_was_read_before_and_a_rollback_undoes_it(store: Store) -> None:
     insert(store, entry(1))
     store.begin()
-    found = store.get("msg:q:1")
-    assert found is not None
-    found.priority = 9
+    before = store.get("msg:q:1")
+    assert before is not None
+    changed = before.copy()
+    changed.attempt = 9
+    store.update(changed, State.READY)
+    assert before.attempt == 0
     store.rollback()
-    kept = store.get("msg:q:1")
-    assert kept is not None and kept.priority == 0
+    after = store.get("msg:q:1")
+    assert after is not None and after.attempt == 0
+
+
+def test_a_message_that_was_leased_before_is_gone_once_deleted_whatever_is_asked_in_between(store: Store) -> None:
+    insert(store, entry(1), entry(2))
+    store.begin()
+    lease_next(store)
+    store.commit()
+    store.begin()
+    leased = store.get("msg:q:1")
+    assert leased is not None
+    store.delete(leased, leased.state)
+    assert [one.seq for one in store.pages.entries("", 10)] == [2]
+    assert store.get("msg:q:1") is None
+    store.commit()
+    assert store.get("msg:q:1") is None and counts(store) == {"ready": 1}
 
 
 def test_delivery_is_by_priority_then_by_publish_order(store: Store) -> None:

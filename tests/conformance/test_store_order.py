@@ -236,6 +236,7 @@ def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it
     store.begin()
     moved = store.get("msg:q:1")
     assert moved is not None
+    moved = moved.copy()
     moved.queue = "b"
     store.move(moved, QUEUE, State.READY)
     store.commit()
@@ -258,6 +259,7 @@ def test_a_move_that_is_rolled_back_has_not_happened(store: Store) -> None:
     store.begin()
     moved = store.get("msg:q:1")
     assert moved is not None
+    moved = moved.copy()
     moved.queue = "b"
     store.move(moved, QUEUE, State.READY)
     store.rollback()

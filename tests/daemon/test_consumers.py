@@ -161,7 +161,7 @@ def test_consumers_without_a_lease_are_forgotten_first(monkeypatch: pytest.Monke
     counted = Consumers()
     counted.leased(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
     for number in range(50):
-        counted.begin()
+        counted.commit()
         counted.note_asked("q", f"c{number}", number)
     known = {name for _, name, _ in counted.listed("q")}
     assert known == {"holder", *(f"c{number}" for number in range(41, 50))}

@@ -25,7 +25,7 @@ def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
 
 def context_of(bench: Bench) -> Context:
     live: Any = bench.live
-    return Context(bench.store, live.clock.now(), None, None, None, None, None, None)  # type: ignore[arg-type]
+    return Context(bench.store, live.clock.now(), *[None] * 12)  # type: ignore[arg-type]
 
 
 def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:

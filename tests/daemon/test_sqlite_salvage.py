@@ -172,6 +172,7 @@ def test_a_body_without_its_state_is_delivered_again_and_a_state_without_its_bod
     bodies = [bench.publish(message=f"m{number}") for number in range(4)]
     store = bench.store
     assert isinstance(store, SqliteStore)
+    store.flush()
     connection(store).execute("DELETE FROM msg_index WHERE message_key = ?", (bodies[0],))
     connection(store).execute(
         "UPDATE msg_index SET priority = 9 WHERE message_key = ?", (bodies[1],)

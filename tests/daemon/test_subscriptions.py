@@ -51,7 +51,7 @@ def test_waits_by_pattern_and_by_name_are_served_in_one_order() -> None:
 def test_a_rollback_restores_everyones_place() -> None:
     given = [waiting() for _ in range(4)]
     subscriptions = filled(*given)
-    subscriptions.begin()
+    subscriptions.commit()
     for index in (2, 0, 3):
         subscriptions.take(given[index])
     newcomer = waiting()
@@ -64,7 +64,7 @@ def test_a_rollback_restores_everyones_place() -> None:
 
 def test_a_rollback_forgets_waits_added_and_removed_since() -> None:
     subscriptions = filled(stays := waiting())
-    subscriptions.begin()
+    subscriptions.commit()
     subscriptions.add(newcomer := waiting())
     subscriptions.take(newcomer)
     subscriptions.rollback()
@@ -86,7 +86,7 @@ def test_a_wait_that_began_and_ended_in_a_group_that_failed_begins_once(bench: B
 
 def test_a_cancelled_wait_does_not_return_with_a_rollback() -> None:
     subscriptions = filled(gone := waiting(), stays := waiting())
-    subscriptions.begin()
+    subscriptions.commit()
     assert subscriptions.remove(gone.request)
     subscriptions.rollback()
     assert subscriptions.on("q") == [stays]
@@ -113,7 +113,7 @@ def test_waits_served_before_their_end_leave_nothing_behind() -> None:
     steady = waiting(until=10**5)  # never behind those that left: its end is looked at first
     subscriptions = filled(steady)
     for number in range(20_000):
-        subscriptions.begin()
+        subscriptions.commit()
         subscriptions.add(one := waiting(until=10**6 + number))
         subscriptions.take(one)
         subscriptions.commit()

@@ -34,7 +34,7 @@ def test_a_message_that_arrives_after_the_start_is_counted_once() -> None:
 def test_a_group_that_is_rolled_back_has_counted_nothing() -> None:
     usage = Usage(since=100)
     usage.published(message("b", 101))
-    usage.begin()
+    usage.commit()
     usage.count([message("a", 1)], is_last=True)
     usage.published(message("c", 102))
     usage.removed(message("b", 101))

@@ -602,6 +602,8 @@ def is_id(text: object) -> TypeGuard[str]:
 
 def queue_name_problem(name: str) -> str | None:
     """What is wrong with a queue name, or None."""
+    if name.isascii() and name.isprintable() and 0 < len(name) <= QUEUE_NAME_BYTES_LIMIT:
+        return None
     if not name:
         return "must not be empty"
     if len(name.encode("utf-8", "surrogatepass")) > QUEUE_NAME_BYTES_LIMIT:

@@ -89,6 +89,8 @@ class Broker:
         self._durable: list[Callable[[list[Event]], None]] = []
         self._confirmed: int | None = None  # None: the local disk is enough
         self._unconfirmed: deque[tuple[int, list[tuple[Request, Answer]]]] = deque()
+        for participant in state.participants:  # what was noted while the root was opened is final
+            participant.commit()
 
     # --- what doors use -------------------------------------------------------------------------------------------
 
@@ -279,7 +281,6 @@ class Broker:
         group = transaction.group
         places: list[int] = []
         if group.events:
-            self.store.flush_pending()
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:
@@ -299,14 +300,14 @@ class Broker:
                     self._reserve.release()
                 raise MustRecover(f"{error}; the journal has the group") from error
             raise
-        if group.count("clock_marked"):
+        if EventType.CLOCK_MARKED in group.types:
             self._marked_at = transaction.now.engine
         return places
 
     def _make_space(self, group: Group, journal_bytes: int) -> None:
         """Ensure that the store will have space for the events that go to the journal. Raises ``JournalRefused``."""
         needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
-        if not self._reserve.free_space(needed, release=not group.count(EventType.PUBLISHED)):
+        if not self._reserve.free_space(needed, release=EventType.PUBLISHED not in group.types):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
             raise NoSpace(OSError(errno.ENOSPC, text))

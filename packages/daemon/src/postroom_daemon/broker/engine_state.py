@@ -38,6 +38,9 @@ class BodyRetry:
     def __init__(self) -> None:
         self._failed: dict[str, tuple[int, int]] = {}  # how many, and when the first was
 
+    def __len__(self) -> int:
+        return len(self._failed)
+
     def note_failure(self, key: str, now: int) -> bool:
         """A read failed at ``now`` (engine ms). Whether the message is to be given up; it is then forgotten, so that a
         message that is brought back starts from nothing."""

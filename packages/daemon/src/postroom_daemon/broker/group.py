@@ -30,12 +30,13 @@ class Group:
         observer: Observer = UNOBSERVED,
     ) -> None:
         self.events: list[Event] = []
+        self.types: set[str] = set()
         self.by_request: dict[bytes, list[Event]] = {}
         self.last_id = last_id
         self._store = store
         self._observer = observer
-        self._now = now
-        self._epoch = epoch
+        #: What all events of the group begin with, in the order in which the journal has it.
+        self._common: Event = {"id": 0, "epoch": epoch, "req": 0, "grp": 0, "engineMs": now.engine, "wallMs": now.wall}
         self._lead = lead
 
     def record(
@@ -54,12 +55,21 @@ class Group:
         if self._lead:
             lead, self._lead = self._lead, None
             self.record([lead])
-        begin = len(self.events)
+        events: list[Event] = []
+        common, store, observer = self._common, self._store, self._observer
+        has_files = store.bodies.separate
         while drafts:
             for draft in drafts:
-                self._add(draft)
+                event = common | draft
+                self.last_id += 1
+                event["id"] = self.last_id
+                if has_files and event["type"] == EventType.PUBLISHED:
+                    self._extract_body(event)
+                apply(event, store, observer)
+                self.types.add(event["type"])
+                events.append(event)
             drafts = more() if more else []
-        events = self.events[begin:]
+        self.events += events
         request = self.last_id
         for event in events:
             event["req"] = request
@@ -74,33 +84,12 @@ class Group:
             self.by_request[key] = events
         return events
 
-    def _add(self, draft: Draft) -> None:
-        engine, wall = self._now
-        self.last_id += 1
-        event: Event = {
-            "id": self.last_id,
-            "epoch": self._epoch,
-            "req": 0,
-            "grp": 0,
-            "engineMs": engine,
-            "wallMs": wall,
-            **draft,
-        }
-        self.events.append(event)
-        if self._store.bodies.separate and event["type"] == EventType.PUBLISHED:
-            self._extract_body(event)
-        apply(event, self._store, self._observer)
-
     def _extract_body(self, event: Event) -> None:
         """Let the store put a new body into a file, if it wants to: the event then only refers to it."""
         reference = self._store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]
             event["body"] = reference.to_json()
-
-    def count(self, type_: str) -> int:
-        """How many events of a type the group has."""
-        return [event["type"] for event in self.events].count(type_)
 
     def encode(self) -> list[bytes]:
         """The group's journal lines, one for each event."""

@@ -63,10 +63,7 @@ class Idempotency:
                 self._answers.pop(self._answer_order.popleft(), None)
         self._answers[key] = answer
 
-    def place(self, key: bytes) -> int | None:
-        """Where the first event of the request is."""
-        return self._places.get(key)
-
-    def answer(self, key: bytes) -> Answer | None:
-        """The answer to the request, if it had no events."""
-        return self._answers.get(key)
+    def recall(self, key: bytes) -> int | Answer | None:
+        """Where the first event of a request stands, or its answer if it had no events; None: it is not remembered."""
+        place = self._places.get(key)
+        return self._answers.get(key) if place is None else place

@@ -7,15 +7,15 @@ it sees what the one before has changed. A task that has much to do ends early, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from postroom_common.events import EventType
 from postroom_common.protocol import ReasonCode, State
 
-from ..engine.context import Context, Draft, Pending
+from ..engine.context import Context, Draft
 from ..engine.verbs import settle
 from ..engine.verbs.terminations import about, died, dropped, failure
+from ..model.cursors import Cursors
 from ..model.records import CLAIM_END, Entry
 from .periodic_queues import count_depths, count_usage, delete_idle_queues, drop_old_dead_letters
 from .schedule_firing import fire_schedules
@@ -31,7 +31,7 @@ SLOW_TASKS_EVERY_MS: Final = 1000
 def end_leases(context: Context) -> Iterator[list[Draft]]:
     """End the leases whose time is over."""
     for entry in context.store.due.ended_leases(context.now.engine, ENDED_LEASES_LIMIT):
-        yield settle.lease_expired(replace(context, pending=Pending()), entry)  # the one before was folded
+        yield settle.lease_expired(context.afresh(), entry)  # the one before was folded
 
 
 #: Claims that one event ends, and such events in one turn.
@@ -52,6 +52,11 @@ def end_dedup_keys(context: Context) -> Iterator[list[Draft]]:
         if len(claims) < _CLAIMS_AN_EVENT:
             return
     context.cursors[_LEFT] = True
+
+
+def has_more(cursors: Cursors) -> bool:
+    """Whether the tasks of each group have something to do that is not due at a time."""
+    return bool(cursors.get(_LEFT))
 
 
 def end_more_dedup_keys(context: Context) -> Iterator[list[Draft]]:
@@ -106,7 +111,7 @@ EXPIRIES_LIMIT: Final = 500
 def expire_messages(context: Context) -> Iterator[list[Draft]]:
     """End the waiting of messages whose time is over."""
     for entry in context.store.due.expiring(context.now.engine, EXPIRIES_LIMIT):
-        yield expired(replace(context, pending=Pending()), entry)  # the one before was folded
+        yield expired(context.afresh(), entry)  # the one before was folded
 
 
 def expired(context: Context, entry: Entry) -> list[Draft]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import Command
 
-from ..engine.context import Context, Draft, Pending
+from ..engine.context import Context, Draft
 from ..engine.fields import read_fields
 from ..engine.schedules import Plan
 from ..engine.verbs.publish import publish
@@ -110,7 +109,7 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
     if at:
         try:
             payload = {"queue": schedule["queue"], **schedule["publish"]}
-            alone = replace(context, pending=Pending())  # the run before was folded
+            alone = context.afresh()  # the run before was folded
             drafts = publish(alone, read_fields(Command.PUBLISH, payload)).drafts
             context.cursors.get(_REFUSED, {}).pop(name, None)
         except CommandError as error:

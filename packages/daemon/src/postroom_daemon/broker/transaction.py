@@ -29,7 +29,7 @@ from ..platform.logs import about
 from ..stores.base import BodyLost, BodyUnread, StoreError
 from .engine_state import EngineState
 from .group import Group
-from .periodic import EACH_GROUP, EACH_SECOND, Task, expired
+from .periodic import EACH_GROUP, EACH_SECOND, Task, expired, has_more
 
 log = logging.getLogger(__name__)
 
@@ -62,21 +62,21 @@ class Transaction:
         self._draining: bool | None = None  # unknown: it is looked up once, for all requests of the group
         lead = state.clock.mark(now, state.root_id) if state.journal.wants_roll() else None
         self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
-        for participant in state.participants:
-            participant.begin()
 
     # --- without a request ----------------------------------------------------------------------------------------
 
     def run_periodic_tasks(self, each_second: bool) -> None:
         """Do what is due without a request: delayed messages, ended leases, ended waits; and with ``each_second``, the
         tasks that can wait."""
-        state, now = self._state, self.now
-        state.cursors.about_to_change()
-        woken = dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
-        for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
-            for drafts in self._steps(task):
-                self.group.record(drafts)
-                woken |= dict.fromkeys(self._woken_by(drafts))
+        state, now, woken = self._state, self.now, dict[str, None]()
+        due = state.store.due.next_time()
+        if each_second or has_more(state.cursors) or (due is not None and due <= now.engine):
+            state.cursors.about_to_change()
+            woken = dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
+            for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
+                for drafts in self._steps(task):
+                    self.group.record(drafts)
+                    woken |= dict.fromkeys(self._woken_by(drafts))
         for subscription in state.subscriptions.take_ended(now.engine):
             request = subscription.request
             self._note_consumer(request)  # it has asked until now
@@ -142,7 +142,8 @@ class Transaction:
 
     def _execute(self, request: Request) -> Answer | None:
         wire, state = request.wire, self._state
-        state.quotas.check_rate(request.who.account, self.now.engine)
+        if state.quotas.limits_rate:
+            state.quotas.check_rate(request.who.account, self.now.engine)
         if wire.problem:
             raise wire.problem
         if 0 < wire.deadline_ms < self._clients_wall:
@@ -205,14 +206,14 @@ class Transaction:
             self._draining = None
         data = reply_to(events, state.store, state.policies, self.now)
         if command is Command.CONSUME_NEXT:
-            for event in events:
-                state.body_retry.forget(event["key"])
-            return Answer(data, leases=tuple((event["key"], event["lease"]) for event in events))
-        answer = Answer(data)
+            if state.body_retry:
+                for event in events:
+                    state.body_retry.forget(event["key"])
+            return Answer(data, None, tuple([(event["key"], event["lease"]) for event in events]))
         if state.subscriptions.count:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)
-        return answer
+        return Answer(data)
 
     def _context_of_daemon(self) -> Context:
         """The context of what the daemon does by itself."""
@@ -234,10 +235,10 @@ class Transaction:
             state.consumers,
             state.usage,
             state.cursors,
-            draining=self._draining,
-            rates=state.rates,
-            subscriptions=state.subscriptions,
-            dlq_index=state.dlq_index,
+            state.rates,
+            state.subscriptions,
+            state.dlq_index,
+            self._draining,
         )
 
     # --- repeats --------------------------------------------------------------------------------------------------
@@ -246,16 +247,12 @@ class Transaction:
         """The answer that the request with this key got, if it was executed before."""
         if key is None:
             return None
-        idempotency = self._state.idempotency
         events = self.group.by_request.get(key)
         if events is None:
-            answer = self._without_events.get(key) or idempotency.answer(key)
-            if answer:
-                return answer
-            place = idempotency.place(key)
-            if place is None:
-                return None
-            events = self._state.journal.find(place)
+            first = self._without_events.get(key) or self._state.idempotency.recall(key)
+            if not isinstance(first, int):
+                return first
+            events = self._state.journal.find(first)
             if events is None:
                 raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer stored")
         return Answer(reply_to(events, self._state.store, self._state.policies, self.now))

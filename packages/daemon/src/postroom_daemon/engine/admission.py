@@ -41,12 +41,6 @@ class QueueFull(PostroomError):
         self.text = text
 
 
-def accepts_anything(policies: Policies, policy: Policy, queue: str) -> bool:
-    """Whether a policy lets a queue accept every message."""
-    limited = policy.max_message_bytes or policy.publish_per_sec or policy.max_messages or policy.max_bytes
-    return not limited and policy.deduplication == "off" and not policies.has_checks(queue, policy)
-
-
 def check_size(policy: Policy, queue: str, parts: Sequence[Part]) -> None:
     """Raise ``CommandError`` (ERR_MESSAGE_TOO_LARGE) for a body above the size limit of its queue."""
     if policy.max_message_bytes:

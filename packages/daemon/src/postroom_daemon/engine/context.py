@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from postroom_common.policy import Policy
@@ -126,15 +126,26 @@ class Context:
     ids: Ids
     access: Access
     quotas: Quotas
-    consumers: Consumers = field(default_factory=Consumers)
-    usage: Usage | None = None
-    cursors: Cursors = field(default_factory=Cursors)
-    pending: Pending = field(default_factory=Pending)
+    consumers: Consumers
+    usage: Usage | None
+    cursors: Cursors
+    rates: Rates
+    subscriptions: Subscriptions
+    dlq_index: DlqIndex
     draining: bool = False
-    rates: Rates = field(default_factory=Rates)
-    subscriptions: Subscriptions = field(default_factory=Subscriptions)
-    dlq_index: DlqIndex = field(default_factory=DlqIndex)
     read_body: BodyReader = json_body
+    _pending: Pending | None = None
+
+    @property
+    def pending(self) -> Pending:
+        """What the events of the request will change. Most requests have one event, and no need to know."""
+        if self._pending is None:
+            self._pending = Pending()
+        return self._pending
+
+    def afresh(self) -> Context:
+        """The same context with nothing pending: what was pending is folded."""
+        return replace(self, _pending=None)
 
     def may(self, verb: Verb | None, queue: str) -> bool:
         """Whether the principal has a permission (None: any permission) in a queue."""
@@ -142,4 +153,5 @@ class Context:
 
     def require(self, verb: Verb | None, queue: str) -> None:
         """Raise ``CommandError`` (ERR_FORBIDDEN) unless the principal has a permission, see ``may``."""
-        self.access.require(self.who.account, verb, queue)
+        if not self.access.is_open(verb):
+            self.access.require(self.who.account, verb, queue)

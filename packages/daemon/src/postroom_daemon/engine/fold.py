@@ -12,7 +12,7 @@ from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
 from ..model.observer import UNOBSERVED, Observer
-from ..model.records import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
+from ..model.records import FACT_DAMAGE, FACT_LOSSES, QueueRecord, with_damage, with_loss
 from ..stores.base import Store, StoreError
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, queue_of
@@ -24,24 +24,30 @@ def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
     Raises ``NotStored`` or ``IllegalTransition`` before anything changes, and ``StoreError``; the caller must then roll
     the transaction back.
     """
-    if event["id"] <= store.applied:
-        return
-    if event["id"] > store.applied + 1:  # record the gap: nobody can say what these events changed
-        store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
-    type_ = event["type"]
-    of_message, of_queue = OF_MESSAGES.get(type_), OF_QUEUES.get(type_)
-    if of_message or of_queue:
-        store.folding = event["id"]
+    event_id, type_ = event["id"], event["type"]
+    if event_id != store.applied + 1:
+        if event_id <= store.applied:
+            return
+        # Record the gap: nobody can say what these events changed.
+        store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
+    of_message = OF_MESSAGES.get(type_)
+    if of_message:
+        store.folding = event_id
+        record = queue_of(event, store)
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
-            if of_message:
-                of_message(event, store, observer)
-            elif of_queue:
-                of_queue(event, store)
-        _count_and_claim(event, store)
+            of_message(event, store, observer)
+        _count(event, type_, record, store)
+    elif type_ in OF_QUEUES:
+        store.folding = event_id
+        if not (store.recovery.replaying and store.recovery.already_applied(event)):
+            OF_QUEUES[type_](event, store)
+        if "claim" in event:
+            note_claim(event, store)
     elif "queue" in event:  # written by a newer version, and about something that this version stores
-        raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
-    store.applied = event["id"]
-    observer.folded(event)
+        raise StoreError(f"event {event_id} is of type {type_!r}, unknown to this postroomd: upgrade it")
+    store.applied = event_id
+    for call in observer.by_type.get(type_, ()):
+        call(event)
 
 
 def apply_without_message(event: Event, store: Store) -> None:
@@ -50,33 +56,35 @@ def apply_without_message(event: Event, store: Store) -> None:
     claim = event.get("claim")
     if type(claim) is dict and not claim.get("untilEngineMs"):
         event = {name: value for name, value in event.items() if name != "claim"}
-    _count_and_claim(event, store)
+    if event["type"] in OF_MESSAGES:
+        _count(event, event["type"], queue_of(event, store), store)
+    elif "claim" in event:
+        note_claim(event, store)
     store.applied = event["id"]
 
 
-def _count_and_claim(event: Event, store: Store) -> None:
+def _count(event: Event, type_: str, record: QueueRecord, store: Store) -> None:
+    """Count an event about a message in the totals of its queue, and note its claim."""
     if "claim" in event:
         note_claim(event, store)
-    total = _TOTALS.get(event["type"])
     if event.get("ofDead"):  # consuming a dead letter does not count as a delivery
-        queue_of(event, store).used = event["engineMs"]
-    elif total:
-        _count(event, total, store)
-
-
-def _count(event: Event, total: str, store: Store) -> None:
-    """Count an event in the totals of its queue."""
-    record = queue_of(event, store)
-    record.total(total)
-    reason = event["failure"]["reasonCode"] if "failure" in event else ""
-    if event["type"] == EventType.DIED:
-        record.deaths = record.deaths.with_one(event["engineMs"], event["wallMs"])
-        if reason == ReasonCode.BODY_LOST:
-            damage = store.get_kv(FACT_DAMAGE) or []
-            store.put_kv(FACT_DAMAGE, with_damage(damage, "the body of a message is lost", 1, [event["key"]]))
-    if reason == ReasonCode.MESSAGE_EXPIRED:
-        record.total("expired")
+        record.used = event["engineMs"]
+        return
+    total = _TOTALS.get(type_)
+    if not total:
+        return
+    totals = record.totals
+    totals[total] = totals.get(total, 0) + 1
     record.used = event["engineMs"]
+    if "failure" in event:
+        reason = event["failure"]["reasonCode"]
+        if type_ == EventType.DIED:
+            record.deaths = record.deaths.with_one(event["engineMs"], event["wallMs"])
+            if reason == ReasonCode.BODY_LOST:
+                damage = store.get_kv(FACT_DAMAGE) or []
+                store.put_kv(FACT_DAMAGE, with_damage(damage, "the body of a message is lost", 1, [event["key"]]))
+        if reason == ReasonCode.MESSAGE_EXPIRED:
+            record.total("expired")
 
 
 #: The name in a queue's totals by type of event.

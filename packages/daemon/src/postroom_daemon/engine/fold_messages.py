@@ -71,9 +71,10 @@ def _extended(event: Event, store: Store, observer: Observer) -> None:
     store.update(entry, before)
 
 
-def _acked(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, None)
-    _remove(entry, before, store, observer)
+def _ended(event: Event, store: Store, observer: Observer) -> None:
+    entry = _stored(event, store)
+    _step(entry, event, observer, None)
+    _remove(entry, entry.state, store, observer)
 
 
 def _released(event: Event, store: Store, observer: Observer) -> None:
@@ -98,11 +99,6 @@ def _died(event: Event, store: Store, observer: Observer) -> None:
     _fail(entry, event, store)
     _count_reason(entry, 1, store)
     store.update(entry, before)
-
-
-def _dropped(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, None)
-    _remove(entry, before, store, observer)
 
 
 def _reprocessed(event: Event, store: Store, observer: Observer) -> None:
@@ -174,18 +170,24 @@ def _claim_while_present(event: Event) -> str:
     return claim["name"] if claim and not claim.get("untilEngineMs") else ""
 
 
-def _move(
-    event: Event, store: Store, observer: Observer, after: State | None, stays: bool = False
-) -> tuple[Entry, State]:
-    """The message of an event in its new state (unchanged if it ``stays``), and its previous state."""
+def _stored(event: Event, store: Store) -> Entry:
+    """The message of an event, for reading only. Raises ``NotStored``."""
     entry = store.get(event["key"])
     if entry is None:
         raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
+    return entry
+
+
+def _move(
+    event: Event, store: Store, observer: Observer, after: State | None, stays: bool = False
+) -> tuple[Entry, State]:
+    """The message of an event, to be changed, in its new state (unchanged if it ``stays``), and its previous state."""
+    entry = _stored(event, store).copy()
     return entry, _step(entry, event, observer, entry.state if stays else after)
 
 
 def _step(entry: Entry, event: Event, observer: Observer, after: State | None) -> State:
-    """Set the new state of the message of an event. Returns the previous one."""
+    """Set the new state of the message of an event; None: it is about to be removed. Returns the previous one."""
     before = entry.state
     check_transition(before, event["type"], after)
     if before is State.INFLIGHT and after is not State.INFLIGHT:
@@ -197,9 +199,7 @@ def _step(entry: Entry, event: Event, observer: Observer, after: State | None) -
 
 def _move_leased(event: Event, store: Store, observer: Observer) -> tuple[Entry, State]:
     """Like ``_move`` to in flight, except that a leased dead letter stays dead."""
-    entry = store.get(event["key"])
-    if entry is None:
-        return _move(event, store, observer, State.INFLIGHT)
+    entry = _stored(event, store).copy()
     return entry, _step(entry, event, observer, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
 
 
@@ -240,11 +240,11 @@ OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observer], None]]] = {
     EventType.PUBLISHED: _published,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,
-    EventType.ACKED: _acked,
+    EventType.ACKED: _ended,
     EventType.RELEASED: _released,
     EventType.RETRIED: _retried,
     EventType.DIED: _died,
-    EventType.DROPPED: _dropped,
+    EventType.DROPPED: _ended,
     EventType.REPROCESSED: _reprocessed,
     EventType.HELD: _held,
     EventType.UNHELD: _unheld,

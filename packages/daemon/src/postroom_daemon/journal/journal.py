@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import accumulate, count
+from itertools import accumulate
 from pathlib import Path
 from time import monotonic_ns
 from typing import Final
@@ -25,7 +25,7 @@ from .segments import (
     begun_at,
     find_request,
     list_segments,
-    place_of,
+    places_of,
     read_bytes,
     read_requests,
     segment_name,
@@ -201,11 +201,11 @@ class Journal:
             except OSError as second:
                 raise JournalUnknown(f"journal: {error}; then, when undoing it: {second}") from error
             raise JournalRefused(error) from error
-        offsets = accumulate(map(len, lines[:-1]), initial=self._size)
+        places = places_of(last_id - len(lines) + 1, accumulate(map(len, lines[:-1]), initial=self._size))
         self._size += len(data)
         self.last_id = last_id
         self.unsynced = True
-        return list(map(place_of, count(last_id - len(lines) + 1), offsets))
+        return places
 
     def sync(self) -> None:
         """Make all that was appended durable. Raises ``JournalUnknown``."""

@@ -9,7 +9,7 @@ import errno
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -222,6 +222,11 @@ def _report(path: Path, lines: list[Line], reason: str, on_damage: OnDamage) -> 
 def place_of(event_id: int, offset: int) -> int:
     """The place of an event as one number: its id, and its line's offset in its segment."""
     return event_id << _OFFSET_BITS | offset
+
+
+def places_of(first_id: int, offsets: Iterable[int]) -> list[int]:
+    """The places of events in a row, of which the first has ``first_id``."""
+    return [event_id << _OFFSET_BITS | offset for event_id, offset in enumerate(offsets, first_id)]
 
 
 def find_request(root: Path, place: int) -> list[Event] | None:

@@ -92,12 +92,10 @@ class Consumers(Observer):
             self._count_account(entry.holder_uid, 1)
             self._add_again(entry.queue, entry.seq, entry.leased_at)
 
-    def begin(self) -> None:
+    def commit(self) -> None:
         """See ``Participant``."""
         self._undo.clear()
         self._changed.clear()
-
-    commit = begin
 
     def rollback(self) -> None:
         """See ``Participant``."""
@@ -109,7 +107,7 @@ class Consumers(Observer):
                 self._end(queue, number)
             else:
                 self._add_again(queue, number, since)
-        self.begin()
+        self.commit()
 
     def _count_account(self, account: str, by: int) -> None:
         self._accounts[account] += by

@@ -13,10 +13,6 @@ class Cursors(dict[str, Any]):
         super().__init__()
         self._before: dict[str, Any] | None = None
 
-    def begin(self) -> None:
-        """See ``Participant``."""
-        self._before = None
-
     def about_to_change(self) -> None:
         """Remember the cursors as they are, before tasks move them."""
         self._before = dict(self)

@@ -66,9 +66,6 @@ class DlqIndex(Observer):
             for addressed in self._addresses.values():
                 addressed.note_death(event["queue"])
 
-    def begin(self) -> None:
-        """See ``Participant``."""
-
     def commit(self) -> None:
         """See ``Participant``."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Final, Protocol
 
 from postroom_common.events import Event, EventType
@@ -11,10 +12,8 @@ from .records import Entry
 
 
 class Participant(Protocol):
-    """Memory that changes together with the store: changes since ``begin`` are made final by ``commit`` and undone by
-    ``rollback``. None of them raises."""
-
-    def begin(self) -> None: ...
+    """Memory that changes together with the store: ``commit`` makes what was noted since the last one final,
+    ``rollback`` undoes it. Neither raises."""
 
     def commit(self) -> None: ...
 
@@ -27,6 +26,8 @@ class Observer:
 
     #: Types of the events for which ``folded`` is called.
     event_types: ClassVar[frozenset[EventType]] = frozenset()
+    #: What the fold calls, by type of event.
+    by_type: Mapping[str, Sequence[Callable[[Event], None]]] = MappingProxyType({})
 
     def published(self, entry: Entry) -> None:
         """A new message was stored."""
@@ -62,10 +63,11 @@ class Observers(Observer):
             self._calls[name] = [getattr(one, name) for one in overriding]
             if len(overriding) == 1:  # this is called for every message: without a detour
                 setattr(self, name, self._calls[name][0])
-        self._folded: dict[str, list[Callable[[Event], None]]] = {}
+        by_type: dict[str, list[Callable[[Event], None]]] = {}
         for one in listed:
             for type_ in one.event_types:
-                self._folded.setdefault(type_, []).append(one.folded)
+                by_type.setdefault(type_, []).append(one.folded)
+        self.by_type = by_type
 
     def published(self, entry: Entry) -> None:
         """See ``Observer``."""
@@ -86,8 +88,3 @@ class Observers(Observer):
         """See ``Observer``."""
         for call in self._calls["removed"]:
             call(entry)
-
-    def folded(self, event: Event) -> None:
-        """See ``Observer``."""
-        for call in self._folded.get(event["type"], ()):
-            call(event)

@@ -112,12 +112,10 @@ class Subscriptions:
             heapq.heappop(self._ends)
         return None
 
-    def begin(self) -> None:
+    def commit(self) -> None:
         """See ``Participant``."""
         self._added.clear()
         self._taken.clear()
-
-    commit = begin
 
     def rollback(self) -> None:
         """See ``Participant``."""
@@ -126,7 +124,7 @@ class Subscriptions:
         for subscription in self._added:  # also those that were taken since
             if self._waits(subscription):
                 self._remove(subscription)
-        self.begin()
+        self.commit()
 
     def _waits(self, subscription: Subscription) -> bool:
         return self._by_request.get(subscription.request) is subscription

@@ -30,19 +30,17 @@ class Usage(Observer):
         """Bytes of the messages that an account has published."""
         return self._bytes[str(account)]
 
-    def begin(self) -> None:
+    def commit(self) -> None:
         """See ``Participant``."""
         self._undo.clear()
         self._counted_before = (self.counted, self.is_complete)
-
-    commit = begin
 
     def rollback(self) -> None:
         """See ``Participant``."""
         for account, size in reversed(self._undo):
             self._add(account, -size)
         self.counted, self.is_complete = self._counted_before
-        self.begin()
+        self.commit()
 
     def published(self, entry: Entry) -> None:
         """See ``Observer``."""

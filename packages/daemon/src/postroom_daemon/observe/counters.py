@@ -38,8 +38,11 @@ class Counters:
         self._seconds: deque[tuple[int, Counter[str]]] = deque()
         self._events: Counter[str] = Counter()
 
-    def count_answer(self, command: Command | None, code: str, took_ns: int, wall_ms: int) -> None:
-        """Count a request that was answered at ``wall_ms``; a non-empty ``code`` means an error."""
+    def count_answer(self, command: Command | None, code: str, took_ns: int, wall_ms: int, made_ms: int | None) -> None:
+        """Count a request that was answered at ``wall_ms`` and made at ``made_ms`` (Unix ms; None: it has waited for
+        a message, which takes long by design). A non-empty ``code`` means an error."""
+        if made_ms is not None and made_ms <= wall_ms <= made_ms + _OLDEST_MS:
+            self.request_age_ms.add(wall_ms - made_ms or 1)
         self.processing_ns += took_ns
         self.last_ns = took_ns
         self.last_wall_ms = wall_ms
@@ -50,11 +53,6 @@ class Counters:
             self.codes[code] += 1
         if command is not None:
             self.commands[command] += 1
-
-    def count_age(self, age_ms: int) -> None:
-        """Count the age of an answered request by the wall clock, which may have been set meanwhile."""
-        if 0 <= age_ms <= _OLDEST_MS:
-            self.request_age_ms.add(age_ms or 1)
 
     def count_rejected(self, code: str, wall_ms: int) -> None:
         """Count a request that could not be answered, at ``wall_ms``."""
@@ -79,11 +77,11 @@ class Counters:
             if len(self._seconds) > RATE_SECONDS:
                 self._events.update(self._seconds.popleft()[1])
         counter = self._seconds[-1][1]
-        counter.update([event["type"] for event in events])
-        if EventType.ACKED in counter:
-            for event in events:
-                if event["type"] == EventType.ACKED:
-                    self.lease_to_ack.add(event["heldMs"])
+        for event in events:
+            type_ = event["type"]
+            counter[type_] += 1
+            if type_ == EventType.ACKED:
+                self.lease_to_ack.add(event["heldMs"])
 
     def recent_events(self, now: int) -> Counter[str]:
         """Number of events in the last ``RATE_SECONDS`` by type."""

@@ -106,9 +106,8 @@ class DaemonVitals:
         took_ns = time.monotonic_ns() - request.started_ns
         code = answer.error.code if answer.error else ""
         wall_ms = self._clock.wall_ms()
-        self.counters.count_answer(request.command, code, took_ns, wall_ms)
-        if not request.has_waited:  # a long poll takes long by design
-            self.counters.count_age(wall_ms - request.arrived_wall)
+        made_ms = None if request.has_waited else request.arrived_wall
+        self.counters.count_answer(request.command, code, took_ns, wall_ms, made_ms)
         if self._traffic:
             line = _traffic_line(request, code, took_ns, wall_ms)
             self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(request.refusals))

@@ -58,6 +58,7 @@ class _Configured:
 
     layers: tuple[tuple[dict[str, str], Layer], ...]
     policy: Policy
+    accepts_anything: bool
     rules: MessageRules | None
 
 
@@ -74,6 +75,7 @@ class Policies:
         """The configured dead-letter addresses: no queue may have one of these names."""
         self._general = _configured((({"layer": "policyDefaults"}, defaults),), None)
         self._of_pattern = {one.text: self._over(self._general, "pattern", one.text, one) for one in patterns}
+        self._is_uniform = not queues and not patterns
         self._of_name: dict[str, _Configured] = {}
         self._matched: dict[str, _Configured] = {}
         self._overridden: dict[str, tuple[Layer, Policy]] = {}
@@ -85,15 +87,22 @@ class Policies:
 
     def effective(self, queue: str, record: QueueRecord | None) -> Policy:
         """The policy of ``queue``, which need neither be configured nor exist."""
-        override = record.override if record else {}
-        if not override:
+        if record is None or not record.override:
             return self._configured(queue).policy
+        override = record.override
         cached = self._overridden.get(queue)
         if cached and cached[0] is override:
             return cached[1]
         policy = self.resulting(queue, override)
         _cache(self._overridden, queue, (override, policy))
         return policy
+
+    def accepts_anything(self, queue: str, record: QueueRecord | None) -> bool:
+        """Whether the policy in force lets ``queue`` accept every message."""
+        configured = self._configured(queue)
+        if record is None or not record.override:
+            return configured.accepts_anything
+        return _accepts_anything(self.effective(queue, record), configured.rules)
 
     def resulting(self, queue: str, override: Layer) -> Policy:
         """The policy of ``queue`` with ``override`` as its layer set at run time."""
@@ -102,10 +111,6 @@ class Policies:
     def explain(self, queue: str, override: Layer) -> dict[str, dict[str, Any]]:
         """The value in force of each key, and the ``layer`` that it comes from, with its ``pattern`` or ``name``."""
         return explained((*self._configured(queue).layers, ({"layer": "override"}, override)))
-
-    def has_checks(self, queue: str, policy: Policy) -> bool:
-        """Whether bodies are validated."""
-        return bool(policy.schema) or self._configured(queue).rules is not None
 
     def checks(self, queue: str, policy: Policy) -> list[Check]:
         """The validators of a queue's bodies. Raises ``CommandError`` for an unusable schema, which another version
@@ -121,14 +126,14 @@ class Policies:
         return checks
 
     def _configured(self, queue: str) -> _Configured:
+        if self._is_uniform:
+            return self._general
         if queue in self._queues:
             cached = self._of_name.get(queue)
             if cached is None:
                 base = self._by_pattern(queue)
                 cached = self._of_name[queue] = self._over(base, "name", queue, self._queues[queue])
             return cached
-        if not self._patterns:
-            return self._general
         cached = self._matched.get(queue)
         if cached is None:
             cached = self._by_pattern(queue)
@@ -155,7 +160,13 @@ class Policies:
 
 
 def _configured(layers: tuple[tuple[dict[str, str], Layer], ...], rules: MessageRules | None) -> _Configured:
-    return _Configured(layers, Policy.from_layers(*(layer for _, layer in layers)), rules)
+    policy = Policy.from_layers(*(layer for _, layer in layers))
+    return _Configured(layers, policy, _accepts_anything(policy, rules), rules)
+
+
+def _accepts_anything(policy: Policy, rules: MessageRules | None) -> bool:
+    limited = policy.max_message_bytes or policy.publish_per_sec or policy.max_messages or policy.max_bytes
+    return not limited and policy.deduplication == "off" and not policy.schema and rules is None
 
 
 def _cache(cache: dict[str, T], queue: str, value: T) -> None:

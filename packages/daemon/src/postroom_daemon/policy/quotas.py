@@ -59,6 +59,16 @@ class Quotas:
         """Apply other limits."""
         self._limits = limits
 
+    @property
+    def limits_rate(self) -> bool:
+        """Whether there is a limit of requests per second."""
+        return self._limits.limits_user_requests_per_sec > 0
+
+    @property
+    def limits_leases(self) -> bool:
+        """Whether there is a limit of leases."""
+        return self._limits.limits_user_leases > 0
+
     def applies(self, account: Account) -> bool:
         """Whether quotas apply to an account."""
         return account not in self._exempt

@@ -57,11 +57,9 @@ class Rates(Observer):
                 self._taken.append(event["queue"])
                 self.take(event["queue"])
 
-    def begin(self) -> None:
+    def commit(self) -> None:
         """See ``Participant``."""
         self._taken.clear()
-
-    commit = begin
 
     def rollback(self) -> None:
         """See ``Participant``."""

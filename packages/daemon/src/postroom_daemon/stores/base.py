@@ -352,11 +352,6 @@ class Store(ABC):
     def begin(self) -> None:
         """Begin the transaction."""
 
-    def flush_pending(self) -> None:
-        """Write what the transaction has put off until its end. Called before the journal has it, so that what cannot
-        be stored is refused."""
-        return
-
     @abstractmethod
     def commit(self) -> None:
         """Keep what was done since ``begin``, and ``applied`` with it.
@@ -373,7 +368,7 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, key: str) -> Entry | None:
-        """The entry of a message. The caller may change it and pass it to ``update``."""
+        """The entry of a message, for reading only: change a copy, and pass that to ``update``."""
 
     @abstractmethod
     def envelope(self, key: str) -> bytes:

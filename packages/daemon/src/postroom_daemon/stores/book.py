@@ -20,8 +20,8 @@ class QueueBook(Undoable[QueueRecord]):
         record = self.values.get(name)
         if record is None:
             raise NotStored(f"no record of queue {name!r}")
-        if name not in self._before:
-            self._before[name] = record.copy()
+        if name not in self.before:
+            self.before[name] = record.copy()
         return record
 
     def count(self, queue: str, before: State | None, after: State | None, size: int = 0) -> None:
@@ -29,7 +29,11 @@ class QueueBook(Undoable[QueueRecord]):
         Raises ``NotStored``."""
         if before is after:
             return
-        record = self.touch(queue)
+        record = self.values.get(queue)
+        if record is None:
+            raise NotStored(f"no record of queue {queue!r}")
+        if queue not in self.before:
+            self.before[queue] = record.copy()
         if before is not None:
             record.counts[before] -= 1
             if before is not State.DEAD:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 V = TypeVar("V", bound=Any)
@@ -17,13 +17,14 @@ class Undoable(Generic[V]):
 
     def __init__(self, changed: Callable[[str, V | None, V | None], object] | None = None) -> None:
         self.values: dict[str, V] = {}
-        self._before: dict[str, V | None] = {}
+        #: What the open transaction has changed, as it was before it.
+        self.before: dict[str, V | None] = {}
         self._changed = changed
 
     def set(self, name: str, value: V) -> None:
         """Store a value."""
         before = self.values.get(name)
-        self._before.setdefault(name, before)
+        self.before.setdefault(name, before)
         self.values[name] = value
         if self._changed:
             self._changed(name, before, value)
@@ -32,25 +33,18 @@ class Undoable(Generic[V]):
         """Remove a value, and return it."""
         before = self.values.pop(name, None)
         if before is not None:
-            self._before.setdefault(name, before)
+            self.before.setdefault(name, before)
             if self._changed:
                 self._changed(name, before, None)
         return before
 
-    def changed(self) -> KeysView[str]:
-        """The names that the open transaction has changed."""
-        return self._before.keys()
-
-    def begin(self) -> None:
-        """See ``Participant``."""
-
     def commit(self) -> None:
         """See ``Participant``."""
-        self._before.clear()
+        self.before.clear()
 
     def rollback(self) -> None:
         """See ``Participant``."""
-        undone, self._before = self._before, {}
+        undone, self.before = self.before, {}
         for name, value in undone.items():
             current = self.values.pop(name, None)
             if value is not None:
@@ -61,4 +55,4 @@ class Undoable(Generic[V]):
     def clear(self) -> None:
         """Forget everything, outside of a transaction."""
         self.values.clear()
-        self._before.clear()
+        self.before.clear()

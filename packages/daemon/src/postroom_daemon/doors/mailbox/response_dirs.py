@@ -10,6 +10,7 @@ import stat
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 OPEN_DIRS = 64
 #: Descriptors for the rest of the daemon.
 RESERVED_DESCRIPTORS = 24
+#: Clients whose failed response directories are listed at a time.
+_CHECKED: Final = 250
 #: Response directories that are remembered as writable.
 _REMEMBERED: Final = 4096
 #: A file that is written to see whether there is space; no response can have its name.
@@ -114,6 +117,10 @@ class ResponseDirs:
     def has_failed(self, client_id: str) -> bool:
         """Whether an answer could not be written, and nothing since."""
         return client_id in self._failures
+
+    def failed(self) -> list[str]:
+        """Clients for whom ``has_failed``, some at a time."""
+        return [*islice(self._failures, _CHECKED)]
 
     def check_again(self, client_id: str) -> str:
         """Why the daemon still cannot write into a directory; "" if it can, or if the directory has gone."""

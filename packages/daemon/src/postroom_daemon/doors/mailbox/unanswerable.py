@@ -93,6 +93,9 @@ class Unanswerable:
     def tick(self, wall_ms: int) -> None:
         """Check the directories, about once a second: requests that can be answered now are read again, and those whose
         deadline has passed are rejected."""
+        for client_id in self._dirs.failed():
+            if client_id not in self._clients:  # it has sent nothing since: its next request need not wait
+                self._dirs.check_again(client_id)
         for client_id in list(islice(self._clients, _CHECKED_A_TICK)):
             client = self._clients.pop(client_id)
             client.problem = self._dirs.check_again(client_id)

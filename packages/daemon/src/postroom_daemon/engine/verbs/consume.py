@@ -48,7 +48,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])
         return Decision(data={"message": None})
-    context.quotas.check_leases(context.who.account, context.consumers.leases_of_account(context.who.account))
+    if context.quotas.limits_leases:
+        context.quotas.check_leases(context.who.account, context.consumers.leases_of_account(context.who.account))
     draft: Draft = {
         "type": EventType.LEASED,
         "queue": entry.queue,

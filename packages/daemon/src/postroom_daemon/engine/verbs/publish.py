@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -12,14 +12,14 @@ from postroom_common.body import CARRIED, Message, Part, value_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Policy
-from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
+from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ...model.records import Entry, QueueRecord, message_id_of
+from ...platform.clock import Now
 from ...policy.access_rules import Verb
 from ..admission import (
     Claim,
     QueueFull,
-    accepts_anything,
     check_body,
     check_rate,
     check_size,
@@ -33,6 +33,9 @@ from ..replies import duplicate_of
 from .addresses import queue_created
 from .terminations import died, failure
 
+_NOT_GIVEN: Final = (None, "")
+_NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
+
 
 @dataclass(slots=True)
 class Item:
@@ -45,7 +48,11 @@ class Item:
 
 def publish(context: Context, fields: Fields) -> Decision:
     """Publish a message to a queue, which is created if it does not exist. Raises what ``admit`` raises."""
-    item = admit(context, fields)
+    queue = fields["queue"]
+    record, policy = _open_queue(context, queue)
+    if record and context.policies.accepts_anything(queue, record):
+        return Decision([_published(context, fields, policy, context.read_body(fields))[0]])
+    item = _admitted(context, fields, record, policy)
     result = item.result
     if result is None:
         return Decision(item.drafts)
@@ -61,19 +68,19 @@ def admit(context: Context, fields: Fields) -> Item:
     published and dies at once. Raises ``CommandError``, and then records nothing: ERR_FORBIDDEN, ERR_PAUSED,
     ERR_DRAINING, ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL,
     ERR_QUOTA_EXCEEDED, and for an invalid body."""
-    queue, store, pending = fields["queue"], context.store, context.pending
+    queue, pending = fields["queue"], context.pending
     open_policy = pending.open.get(queue)
     if open_policy:
         return Item([_published(context, fields, open_policy, context.read_body(fields))[0]])
-    context.require(Verb.PUBLISH, queue)
-    record = store.queue(queue)
-    _refuse_while_closed(context, queue, record)
-    if not context.vitals.has_space_to_publish():
-        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
+    return _admitted(context, fields, *_open_queue(context, queue))
+
+
+def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy) -> Item:
+    """Decide about a message for a queue that takes messages now."""
+    queue, pending = fields["queue"], context.pending
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
-    policy = context.policies.effective(queue, record)
     parts = context.read_body(fields)
-    if accepts_anything(context.policies, policy, queue):
+    if context.policies.accepts_anything(queue, record):
         draft, _ = _published(context, fields, policy, parts)
         pending.queues.add(queue)
         pending.open[queue] = policy
@@ -118,11 +125,18 @@ def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | Non
     return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
 
 
-def _refuse_while_closed(context: Context, queue: str, record: QueueRecord | None) -> None:
+def _open_queue(context: Context, queue: str) -> tuple[QueueRecord | None, Policy]:
+    """The record, if the queue exists, and the policy of a queue to which the principal may publish now. Raises
+    ``CommandError``: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL."""
+    context.require(Verb.PUBLISH, queue)
+    record = context.store.queue(queue)
     if record and record.publish_paused:
         raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
     if context.draining:
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
+    if not context.vitals.has_space_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
+    return record, context.policies.effective(queue, record)
 
 
 def _named(key: str) -> dict[str, Any]:
@@ -131,45 +145,51 @@ def _named(key: str) -> dict[str, Any]:
 
 def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Part, ...]) -> tuple[Draft, int]:
     """The event of a new message, and its stored size."""
-    queue = fields["queue"]
+    queue, now = fields["queue"], context.now
     if fields["traceparent"]:
         _check_trace(fields["traceparent"])
-    attributes = _attributes(fields["attributes"])
-    carried = {name: fields[name] for name in CARRIED if fields[name] not in (None, "")}
+    attributes, priority = None, fields["priority"]
+    if fields["attributes"] not in _NO_ATTRIBUTES:
+        attributes = value_from_wire(fields["attributes"])
+        if priority is None:
+            priority = _priority_of(attributes)
     draft: Draft = {
         "type": EventType.PUBLISHED,
         "queue": queue,
-        "key": message_key(queue, context.ids.message(context.now.wall)),
+        "key": f"msg:{queue}:{context.ids.message(now.wall)}",
     }
-    priority = fields["priority"]
-    if priority is None:
-        priority = _priority_of(attributes)
     if priority:
         draft["priority"] = priority
-    draft |= _times(context, fields, policy)
+    if fields["delayMs"] or fields["deliverAt"] is not None:
+        _set_due(draft, fields, now)
+    ttl = fields["ttlMs"] or policy.ttl_ms
+    if ttl:
+        draft["expiresEngineMs"] = now.engine + ttl
     if fields["targetConsumerId"]:
         draft["target"] = fields["targetConsumerId"]
         fallback = fields["targetFallbackMs"] or policy.target_fallback_ms
         if fallback:
-            draft["fallbackEngineMs"] = context.now.engine + fallback
+            draft["fallbackEngineMs"] = now.engine + fallback
     if fields["orderingKey"]:
         draft["orderingKey"] = fields["orderingKey"]
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
+    carried = {name: fields[name] for name in CARRIED if fields[name] not in _NOT_GIVEN}
     envelope = Message(parts, attributes, carried).encode()
-    _count_for_publisher(context, draft, len(envelope))
+    size = len(envelope)
+    if context.quotas.applies(context.who.account):
+        _count_for_publisher(context, draft, size)
     draft["message"] = orjson.Fragment(envelope)
-    return draft, len(envelope)
+    return draft, size
 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
     """Count a message for its publisher's quota of stored bytes. Raises ``CommandError`` if it exceeds the quota."""
     account, usage = context.who.account, context.usage
-    if context.quotas.applies(account):
-        draft["publisher"] = account
-        if usage:
-            context.quotas.check_stored(account, usage.of_account(account) + context.pending.stored, size)
-            context.pending.stored += size
+    draft["publisher"] = account
+    if usage:
+        context.quotas.check_stored(account, usage.of_account(account) + context.pending.stored, size)
+        context.pending.stored += size
 
 
 def _check_trace(traceparent: str) -> None:
@@ -205,35 +225,20 @@ def _record(context: Context, item: Item, draft: Draft, claim: Claim | None, siz
         pending.add(queue, 1, size)
 
 
-def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
-    """When the message is due, and when it expires. Raises ``CommandError`` if both ``delayMs`` and ``deliverAt`` are
-    given."""
-    now = context.now
-    times: Draft = {}
+def _set_due(draft: Draft, fields: Fields, now: Now) -> None:
+    """Set when the message is due. Raises ``CommandError`` if both ``delayMs`` and ``deliverAt`` are given."""
     due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
     if fields["deliverAt"] is not None:
         if due:  # they follow different clocks, and only one can be recomputed when a clock is set
             raise CommandError(ErrorCode.INVALID_REQUEST, "give delayMs or deliverAt, not both")
-        times["deliverAtMs"] = fields["deliverAt"]
+        draft["deliverAtMs"] = fields["deliverAt"]
         due = now.engine + fields["deliverAt"] - now.wall
     if due > now.engine:
-        times["dueEngineMs"] = due
-    ttl = fields["ttlMs"] or policy.ttl_ms
-    if ttl:
-        times["expiresEngineMs"] = now.engine + ttl
-    return times
+        draft["dueEngineMs"] = due
 
 
-def _attributes(value: Any) -> Part | None:
-    if value in ("{}", {}):
-        return None
-    return value_from_wire(value)
-
-
-def _priority_of(attributes: Part | None) -> int:
+def _priority_of(attributes: Part) -> int:
     """``attributes.priority``, which applies if the field ``priority`` is absent."""
-    if attributes is None:
-        return 0
     if b'"priority"' not in attributes.data:
         return 0
     try:

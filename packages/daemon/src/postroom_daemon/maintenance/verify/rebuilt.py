@@ -113,7 +113,7 @@ class _References(Bodies):
         self._store = store
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
-        self._store.insert_value(entry, reference_value(reference), _BODY)
+        self._store.insert(entry, reference_value(reference), _BODY)
 
 
 class Rebuilt:

@@ -94,7 +94,7 @@ class _References(ReferencedBodies):
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
         assert self.store
-        self.store.insert_value(entry, reference_value(reference), _REFERENCE)
+        self.store.insert(entry, reference_value(reference), _REFERENCE)
 
 
 class _OnPages(Recovery):
@@ -176,7 +176,7 @@ class Changes:
         if "message" in message:
             self.store.insert(entry, body_of(message))
         else:
-            self.store.insert_value(entry, "", _LOST)
+            self.store.insert(entry, b"", _LOST)
         record.take_numbers(counted)  # the queue's page has counted it
         if "history" in message:
             self.store.put_kv(history_fact(entry.key), message["history"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -31,10 +31,11 @@ class IndexedBody(NamedTuple):
 
 
 class PayloadIndex:
-    """What the database says of payload files."""
+    """What the database says of payload files. ``value_row`` returns a message's row of ``kv``."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, value_row: Callable[[str], Any]) -> None:
         self.db = db
+        self._value_row = value_row
         kv, msg = db.tables["kv"], db.tables["msg"]
         self._any = f"SELECT 1 FROM {kv} WHERE value_type = '{PAYLOAD}' LIMIT 1"
         self._by_seq = (
@@ -58,7 +59,7 @@ class PayloadIndex:
     def path_of(self, seq: int, queue: str, key: str) -> str:
         """Where a message's body lies. The index is asked only for a message whose key names another queue."""
         if id_of(key, queue)[0] == "+":
-            row = self.db.row_of(self.db.sql.get_value, key)
+            row = self._value_row(key)
             reference = reference_of(key, *row) if row and row[1] == PAYLOAD else None
             queue = reference.queue if reference and reference.queue else queue
         return payload_path(seq, queue, key)

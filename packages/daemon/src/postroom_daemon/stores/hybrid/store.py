@@ -63,7 +63,8 @@ class PayloadBodies(ReferencedBodies):
     def __init__(self, payloads: Payloads, inline_below: int) -> None:
         self.payloads = payloads
         self._inline_below = inline_below
-        self._removed: list[str] = []
+        self._removed: list[str] = []  # by the open group
+        self._leaving: list[str] = []  # by groups that are not committed to the database yet
         #: The directory was created when it was opened.
         self.is_new = False
         #: The database is not a new one, and has all its rows.
@@ -72,7 +73,7 @@ class PayloadBodies(ReferencedBodies):
     def attach(self, store: SqliteStore) -> None:
         """Belong to a store."""
         self._store = store
-        self.index = PayloadIndex(store.db)
+        self.index = PayloadIndex(store.db, store.value_row)
 
     def open(self) -> None:
         with store_errors(self.payloads.root):
@@ -153,21 +154,22 @@ class PayloadBodies(ReferencedBodies):
             self.payloads.sync()
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
-        self._store.insert_value(entry, reference_value(reference), PAYLOAD)
+        self._store.insert(entry, reference_value(reference), PAYLOAD)
 
     def removing(self, entry: Entry) -> None:
         # If no small bodies are stored inline, not finding a file costs less than asking.
-        db = self._store.db
-        row = db.row_of(db.sql.get_value, entry.key) if self._inline_below else None
+        row = self._store.value_row(entry.key) if self._inline_below else None
         if row is None or row[1] == PAYLOAD:
             self._removed.append(self.index.path_of(entry.seq, entry.queue, entry.key))
 
     def flush(self) -> None:
-        if self._removed:
-            self._store.put_kv(LEAVING_KV, self._removed)
+        if self._leaving:
+            self._store.put_kv(LEAVING_KV, self._leaving)
+            self._leaving.clear()
 
     def commit(self) -> None:
         self.payloads.commit()
+        self._leaving += self._removed
         self.remove(self._removed)
         self._removed.clear()
 
@@ -204,7 +206,6 @@ class PayloadBodies(ReferencedBodies):
 
     def _read_ahead(self, entry: Entry) -> None:
         """Have the bodies brought into memory that the consumers of this one will get next."""
-        db = self._store.db
-        rows = db.rows(db.sql.next, (entry.queue, entry.target, AHEAD + 1))
-        paths = [self.index.path_of(seq, entry.queue, key) for seq, key in rows if key != entry.key]
+        following = self._store.next_of(entry.queue, entry.target, AHEAD + 1)
+        paths = [self.index.path_of(one.seq, one.queue, one.key) for one in following if one.key != entry.key]
         self.payloads.read_ahead(paths[:AHEAD])

@@ -6,15 +6,14 @@ import logging
 import os
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ...platform.files import FULL_ERRNOS, Files
 from ..base import StoreBusy, StoreDamaged, StoreError, StoreFull
 from . import schema
-from .caches import PendingRows
-from .rows import value_crc, value_holds
+from .rows import value_holds
 from .schema import Statements
 
 log = logging.getLogger(__name__)
@@ -36,18 +35,17 @@ _REWRITE_PAGES: Final = 1024
 
 
 class Database:
-    """One connection, with the rows of the open group that are not written yet (``pending``). Every method raises
-    ``StoreError`` for an error of SQLite, see ``translated``.
+    """One connection. Every method raises ``StoreError`` for an error of SQLite, see ``translated``.
 
-    Rows of ``kv`` that are not messages are read and written here. Each ends in a checksum; one that has changed on the
-    disk means a damaged store.
+    ``before_query`` is called before each statement whose answer depends on all rows: it must write those that are not
+    written yet.
     """
 
     def __init__(self, path: Path, kv: str, msg: str, synchronous: str, busy_ms: int) -> None:
         self.path = path
         self.tables = {"kv": kv, "msg": msg}
         self.sql = Statements(kv, msg)
-        self.pending = PendingRows(self.sql)
+        self.before_query: Callable[[], None] = _nothing_to_write
         self.synchronous = synchronous
         self.busy_ms = busy_ms
 
@@ -64,7 +62,6 @@ class Database:
 
     def open(self) -> None:
         """Open it; it is created if it is missing. Raises ``StoreDamaged`` if it cannot be read."""
-        self.pending.rollback()
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self.files():
             if path.exists() and not path.is_file():
@@ -190,17 +187,13 @@ class Database:
     def _error(self, error: sqlite3.Error) -> StoreError:
         return translated(error, self.path)
 
-    def write_pending(self) -> None:
-        """Write the pending rows."""
-        try:
-            self.pending.write(self.connection)
-        except sqlite3.Error as error:
-            raise self._error(error) from error
-
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Change something; pending rows are written first."""
-        if self.pending:
-            self.write_pending()
+        """Change something, once all rows are written."""
+        self.before_query()
+        self.command(sql, parameters)
+
+    def command(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute a statement that depends on no row which may be unwritten."""
         try:
             self.connection.execute(sql, parameters)
         except sqlite3.Error as error:
@@ -209,8 +202,7 @@ class Database:
     def change_row(self, sql: str, parameters: list[Any]) -> None:
         """Change the row of a message that was read, whose key is the last of ``parameters``. Raises ``StoreDamaged``
         if there is no such row: unchanged, it would be delivered for ever."""
-        if self.pending:
-            self.write_pending()
+        self.before_query()
         try:
             changed = self.connection.execute(sql, parameters).rowcount
         except sqlite3.Error as error:
@@ -219,44 +211,38 @@ class Database:
             raise StoreDamaged(f"{self.path}: the row of {parameters[-1]} is not found by its key")
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        """The first row of an answer, or None; pending rows are written first."""
-        if self.pending:
-            self.write_pending()
-        return self._row(sql, parameters)
+        """The first row of an answer, or None, once all rows are written."""
+        self.before_query()
+        return self.row_of(sql, parameters)
 
-    def row_of(self, sql: str, key: str) -> Any:
-        """The row of a message, or None; only if it is itself pending, pending rows are written first."""
-        if self.pending and self.pending.concerns(key):
-            self.write_pending()
-        return self._row(sql, (key,))
-
-    def _row(self, sql: str, parameters: Sequence[Any]) -> Any:
+    def row_of(self, sql: str, parameters: Sequence[Any]) -> Any:
+        """The row with a key, or None; only for a key that is not among the changes yet to be written."""
         try:
             return self.connection.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
             raise self._error(error) from error
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """All rows of an answer; pending rows are written first."""
-        if self.pending:
-            self.write_pending()
+        """All rows of an answer, once all rows are written."""
+        self.before_query()
         try:
             return self.connection.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise self._error(error) from error
 
     def value(self, key: str) -> str | None:
-        """The value of a row of ``kv`` that is not a message. Raises ``StoreDamaged`` if it is not what was written."""
-        row = self._row(self.sql.get_value, (key,))  # not a message: never pending
+        """The value of a row of ``kv`` that is not a message, and not yet to be written. Raises ``StoreDamaged`` if it
+        has changed on the disk: it is not what its checksum says."""
+        row = self.row_of(self.sql.get_value, (key,))
         if row is None:
             return None
         if not value_holds(key, *row):
             raise StoreDamaged(f"{self.path}: the row {key[:300]} has changed on the disk")
         return str(row[0])
 
-    def put_value(self, key: str, value: str, kind: str) -> None:
-        """Write a row of ``kv`` that is not a message."""
-        self.execute(self.sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
+
+def _nothing_to_write() -> None:
+    """For a connection without a store."""
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
-from typing import Final
+from typing import Final, Protocol
 
 from postroom_common.protocol import State
 
 from ...model.records import Entry
-from ..base import LEASED, Cursor, Due, Pages, Store, StoreDamaged
-from .caches import EntryCache
+from ..base import LEASED, Cursor, Due, Pages, StoreDamaged, StoreError
 from .database import Database
 from .rows import Row
 
@@ -19,6 +18,8 @@ from .rows import Row
 _LOOKS: Final = 4
 #: Priorities and targets that are looked at for the oldest of each.
 _CLASSES_LIMIT: Final = 256
+#: Bits of a time that SQLite can store.
+_TIME_BITS: Final = 63
 #: The prefixes of the keys of rows that are not messages.
 QUEUE_KEY: Final = "queue:"
 KV_KEY: Final = "fact:"
@@ -57,39 +58,56 @@ class Turns:
             self.update(queue, order_key)
 
 
-class SqliteDue(Due):
-    """``store`` makes messages ready. A hint spares most questions; a rollback makes it unknown."""
+class _Store(Protocol):
+    """What is needed of the store."""
 
-    def __init__(self, db: Database, entries: EntryCache, store: Store) -> None:
+    def entry_of(self, row: Row) -> Entry: ...
+
+    def update(self, entry: Entry, before: State) -> None: ...
+
+
+class SqliteDue(Due):
+    """``store`` makes messages ready. A hint, a time before which nothing is due, spares most questions; a rollback
+    makes it unknown."""
+
+    def __init__(self, db: Database, store: _Store) -> None:
         self._db = db
-        self._entries = entries
         self._store = store
-        self._hint: int | None = 0  # nothing is due before this; None: nothing is due at all
+        self._hint: int | None = 0  # None: nothing is due at all
+        self._is_over = True  # the hint may be too early: the database must be asked
 
     def note(self, entry: Entry) -> None:
-        """A message is new, or has changed."""
-        if not (entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED):
-            return
-        times = [entry.lease_until] if entry.lease_until else []
-        if entry.state is State.DELAYED:
-            times.append(entry.due)
-        if entry.next_expiry and (entry.state is State.READY or entry.state is State.DELAYED):
-            times.append(entry.next_expiry)
-        if times and (self._hint is None or min(times) < self._hint):
-            self._hint = min(times)
+        """A message with a time has changed, or is new. Raises ``StoreError`` for a time that SQLite cannot store."""
+        state, due = entry.state, entry.lease_until
+        if (due | entry.due | entry.expires | entry.fallback) >> _TIME_BITS:
+            raise StoreError(f"{entry.key}: a time is out of range")
+        if state is State.DELAYED:
+            due = min(due or entry.due, entry.due)
+        if (state is State.READY or state is State.DELAYED) and entry.next_expiry:
+            due = min(due or entry.next_expiry, entry.next_expiry)
+        if (due or state is State.DELAYED) and (self._hint is None or due < self._hint):
+            self._hint = due
 
     def refresh(self) -> None:
         """Ask the database when something is due."""
         sql = self._db.sql
         firsts = [self._db.row(one) for one in (sql.first_delayed, sql.first_lease, sql.first_lapse)]
         self._hint = min((row[0] for row in firsts if row), default=None)
+        self._is_over = False
+
+    def _is_due(self, now: int) -> bool:
+        hint = self.next_time()
+        if hint is None or now < hint:
+            return False
+        self._is_over = True
+        return True
 
     def promote(self, now: int, limit: int) -> list[str]:
-        if self._hint is None or now < self._hint:
+        if not self._is_due(now):
             return []
         queues = []
         for row in self._db.rows(self._db.sql.due, (now, limit)):
-            entry = self._entries.entry_of(row)
+            entry = self._store.entry_of(row).copy()
             entry.state = State.READY
             self._store.update(entry, State.DELAYED)
             queues.append(entry.queue)
@@ -102,18 +120,15 @@ class SqliteDue(Due):
         return self._over(self._db.sql.expiring, now, limit, (State.READY, State.DELAYED))
 
     def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
-        if self._hint is None or now < self._hint:
+        if not self._is_due(now):
             return []
-        entries = [self._entries.entry_of(row) for row in self._db.rows(sql, (now, limit))]
+        entries = [self._store.entry_of(row) for row in self._db.rows(sql, (now, limit))]
         return [entry if entry.state is states[1] else checked(entry, states[0], self._db) for entry in entries]
 
     def next_time(self) -> int | None:
-        if self._hint is not None:
+        if self._is_over and self._hint is not None:
             self.refresh()
         return self._hint
-
-    def begin(self) -> None:
-        """See ``Participant``."""
 
     def commit(self) -> None:
         """See ``Participant``."""
@@ -121,18 +136,19 @@ class SqliteDue(Due):
     def rollback(self) -> None:
         """See ``Participant``."""
         self._hint = 0
+        self._is_over = True
 
 
 class SqlitePages(Pages):
     """Every page is a search of an index."""
 
-    def __init__(self, db: Database, entries: EntryCache) -> None:
+    def __init__(self, db: Database, entry_of: Callable[[Row], Entry]) -> None:
         self._db = db
         self._sql = db.sql
-        self._entries = entries
+        self._entry_of = entry_of
 
     def _page(self, rows: tuple[list[Row], Cursor]) -> tuple[list[Entry], Cursor]:
-        return [self._entries.entry_of(row) for row in rows[0]], rows[1]
+        return [self._entry_of(row) for row in rows[0]], rows[1]
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         sql, rows = self._sql, self._db.rows
@@ -155,10 +171,10 @@ class SqlitePages(Pages):
         return self._page(self._timed(self._sql.leased, 12, queue, LEASED, after, limit))
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
-        return [self._entries.entry_of(row) for row in self._db.rows(self._sql.dead, (queue, *after, limit))]
+        return [self._entry_of(row) for row in self._db.rows(self._sql.dead, (queue, *after, limit))]
 
     def entries(self, after: str, limit: int) -> list[Entry]:
-        return [self._entries.entry_of(row) for row in self._db.rows(self._sql.page, (after, limit))]
+        return [self._entry_of(row) for row in self._db.rows(self._sql.page, (after, limit))]
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         if consumer is None:
@@ -172,7 +188,7 @@ class SqlitePages(Pages):
         for blocked in (0, 1):
             for head in self._heads(queue, blocked, "", everybody=True):
                 same = (queue, blocked, head.target, head.priority, -1, limit)
-                page = [self._entries.entry_of(row) for row in self._db.rows(self._sql.ready_behind[0], same)]
+                page = [self._entry_of(row) for row in self._db.rows(self._sql.ready_behind[0], same)]
                 oldest = nsmallest(limit, oldest + page, key=lambda e: e.seq)
         return oldest
 
@@ -197,7 +213,7 @@ class SqlitePages(Pages):
                 head = self._db.row(self._sql.next_target, (queue, blocked, target))
             if head is None:
                 return
-            yield self._entries.entry_of(head)
+            yield self._entry_of(head)
             target, below = head[7], head[3]
 
     def _timed(

@@ -44,10 +44,7 @@ class ReferencedBodies(Bodies):
         """A message is about to be deleted."""
 
     def flush(self) -> None:
-        """The transaction is about to be committed."""
-
-    def begin(self) -> None:
-        """See ``Participant``."""
+        """The changes since the last time are about to be committed to the database."""
 
     def commit(self) -> None:
         """See ``Participant``."""
@@ -56,9 +53,9 @@ class ReferencedBodies(Bodies):
         """See ``Participant``."""
 
 
-def reference_value(reference: BodyReference) -> str:
+def reference_value(reference: BodyReference) -> bytes:
     """The value of a row that refers to a body."""
-    return orjson.dumps(reference.to_json()).decode()
+    return orjson.dumps(reference.to_json())
 
 
 def reference_of(key: str, value: str, kind: str, crc: int | None) -> BodyReference | None:

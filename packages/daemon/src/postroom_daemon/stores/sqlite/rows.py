@@ -82,11 +82,11 @@ def entry_of(row: Row) -> Entry:
     )  # fmt: skip
 
 
-def value_crc(key: str, value: str, kind: str) -> int:
+def value_crc(key: str, value: bytes, kind: str) -> int:
     """The checksum of a row of ``kv``."""
-    return crc32(value.encode(), crc32(f"{key}\0{kind}\0".encode()))
+    return crc32(value, crc32(f"{key}\0{kind}\0".encode()))
 
 
 def value_holds(key: str, value: str, kind: str, crc: int | None) -> bool:
     """Whether a row of ``kv`` is what was written; see ``row_holds``."""
-    return crc is None or crc == value_crc(key, value, kind)
+    return crc is None or crc == value_crc(key, value.encode(), kind)

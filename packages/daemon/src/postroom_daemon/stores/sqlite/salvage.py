@@ -131,7 +131,7 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
 
     def put(key: str, value: Any, kind: str) -> None:
         text = orjson.dumps(value).decode()
-        row = (key, text, kind, 0, 0, None, value_crc(key, text, kind))
+        row = (key, text, kind, 0, 0, None, value_crc(key, text.encode(), kind))
         into.execute(f"INSERT OR REPLACE INTO {kv} ({', '.join(KV_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     counts: dict[str, dict[str, int]] = {}
@@ -285,7 +285,7 @@ class Refold:
         else:
             value, kind = orjson.dumps(event["body"]).decode(), "payload"
         key, wall = event["key"], event["wallMs"]
-        self._rows(self._add_body, (key, value, kind, wall, wall, value_crc(key, value, kind)))
+        self._rows(self._add_body, (key, value, kind, wall, wall, value_crc(key, value.encode(), kind)))
 
     def _reach(self) -> None:
         """All events that the salvaged rows show are counted: set the queues' totals to those of before. How

@@ -130,10 +130,6 @@ class Statements:
         self.due = f"{delayed} AND available_at <= ? ORDER BY available_at, seq LIMIT ?"
         self.delayed = f"{delayed} AND (available_at, seq) > (?, ?) ORDER BY available_at, seq LIMIT ?"
         self.held = f"{select} WHERE state = 'held' AND queue = ? AND seq > ? ORDER BY seq LIMIT ?"
-        self.next = (
-            f"SELECT seq, message_key FROM {msg} WHERE state = 'ready' AND queue = ? AND blocked = 0"
-            " AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT ?"
-        )
         self.dead = (
             f"{select} WHERE state = 'dead' AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
         )

@@ -1,14 +1,17 @@
 """The SQLite store: messages, queue records and key-values in one database, beside the journal.
 
-Its commits are cheap because they are few: up to ``GROUPS_LIMIT`` groups share one transaction of the database. The
-journal has them all, so a crash costs no more than a longer replay.
+A group only changes memory. The database is written for many groups at once, in one transaction, when somebody asks a
+question that only it can answer, or when enough has changed. The journal has it all, so a crash costs no more than a
+longer replay; a message that was published and acknowledged meanwhile never touches the database.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -20,23 +23,34 @@ from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
 from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreDamaged, StoreError
 from ..book import QueueBook
-from .caches import EntryCache, ReadyRows, SpaceEstimate
+from .changes import Changes
 from .database import Database, translated
 from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked
+from .ready import Head, ReadyHeads
 from .references import ReferencedBodies, reference_of, reference_value
-from .rows import changes_of, row_of, value_crc, value_holds
+from .rows import Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .salvage import SqliteRecovery
+from .space import SpaceEstimate
 
 log = logging.getLogger(__name__)
 
 #: The key-value of a database some of whose bodies are in files.
 PAYLOADS_KV: Final = "payloads"
-#: Groups that share a transaction of the database: a page is written once for all of them.
-GROUPS_LIMIT: Final = 64
-#: Rows that such a transaction changes, about: the write-ahead log cannot be folded before its end.
+#: Groups whose changes wait at most to be written.
+GROUPS_LIMIT: Final = 256
+#: Rows and bytes of bodies that wait at most.
 ROWS_LIMIT: Final = 4000
+_BYTES_LIMIT: Final = 2 * 1024 * 1024
+#: Rows that one transaction of the database changes, about: its log cannot be folded before its end.
+_TRANSACTION_ROWS: Final = 4000
 #: Queue records that are cached: there may be any number of queues.
 RECORDS_LIMIT: Final = 4096
+#: Entries that are cached as the database has them.
+_ENTRIES_LIMIT: Final = 4096
+#: Key-values that are cached.
+_VALUES_LIMIT: Final = 1024
+#: Bytes of bodies that are cached for the rest of a group.
+_BODIES_BYTES: Final = 1024 * 1024
 
 
 class SqliteStore(Store):
@@ -57,24 +71,31 @@ class SqliteStore(Store):
         referenced: ReferencedBodies | None = None,
     ) -> None:
         self.db = Database(path, kv, msg, synchronous, busy_ms)
-        self.entries = EntryCache(path)
+        self.db.before_query = self._write_changes
         self.book = QueueBook()
-        self._ready = ReadyRows(self.db.sql, self.entries)
+        self.ready = ReadyHeads()
+        self._group = Changes()  # of the open group
+        self._earlier = Changes()  # of groups before it
+        self._entries: dict[str, Entry] = {}  # as the database has them, oldest first
+        self._values: dict[str, str | None] = {}  # key-values as the database has them
+        self._bodies: dict[str, bytes] = {}  # that the open group has read
+        self._bodies_bytes = 0
         self._space = SpaceEstimate()
         self._turns = Turns(self.db)
-        self._due = SqliteDue(self.db, self.entries, self)
+        self._due = SqliteDue(self.db, self)
         self._referenced = referenced
-        self._participants: list[Participant] = [self.book, self._space, self.entries, self._ready, self._due]
+        self._participants: list[Participant] = [self.book, self._due]
         if referenced:
             self._participants.append(referenced)
         self._in_group = False
-        self._groups = 0  # written, and not committed yet
-        self._changes_before = self._changes_at_begin = 0
+        self._has_savepoint = False
+        self._groups = 0  # whose changes are not committed to the database yet
+        self._rows_before = 0
+        self._applied_before = self._applied_stored = 0
         self._changed: set[str] = set()  # queues whose records these groups have changed
-        self._applied_before = 0
-        self.due, self.pages = self._due, SqlitePages(self.db, self.entries)
+        self.due, self.pages = self._due, SqlitePages(self.db, self.entry_of)
         self.bodies = referenced or Bodies()
-        self.disk = SqliteDisk(self, self._space, referenced)
+        self.disk = SqliteDisk(self, referenced)
         self.recovery = self._recovery = SqliteRecovery(self, self.db, self._turns, referenced)
         self.audit = Audit(self)
 
@@ -82,14 +103,16 @@ class SqliteStore(Store):
 
     def open(self) -> None:
         self.book.clear()
-        self.entries.clear()
-        self._ready.clear()
-        self._space.commit()
-        self._in_group, self._groups, self._changes_before = False, 0, 0
+        self._group.clear()
+        self._earlier.clear()
+        self._forget_reads()
+        self._space.clear()
+        self._in_group = self._has_savepoint = False
+        self._groups = self._rows_before = 0
         self._changed.clear()
         self.db.open()
         try:
-            self.applied = self._applied_before = self.get_kv("applied") or 0
+            self.applied = self._applied_before = self._applied_stored = self.get_kv("applied") or 0
             if self._referenced is None and self.get_kv(PAYLOADS_KV):
                 path = self.db.path
                 raise StoreError(f"{path}: the store of backend hybrid, whose bodies lie in files: use that backend")
@@ -118,125 +141,232 @@ class SqliteStore(Store):
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._check_written()
+        self._check_transaction()
         self._applied_before = self.applied
         if not self.db.connection.in_transaction:
-            self.db.execute("BEGIN IMMEDIATE")
-        self.db.execute("SAVEPOINT one_group")
-        self._in_group, self._changes_at_begin = True, self.db.connection.total_changes
-        for one in self._participants:
-            one.begin()
-
-    def flush_pending(self) -> None:
-        if self.db.pending:
-            self.db.write_pending()
+            self.db.command("BEGIN IMMEDIATE")
+        self._in_group = True
 
     def commit(self) -> None:
-        if self._referenced:
-            self._referenced.flush()
-        self.db.execute("RELEASE one_group")
+        if self._has_savepoint:
+            self.db.command("RELEASE one_group")
+            self._has_savepoint = False
         self._in_group = False
-        self._changed.update(self.book.changed())
+        self._changed.update(self.book.before)
+        self._groups += self.applied != self._applied_before or len(self._group) > 0
         self._applied_before = self.applied
-        changes = self.db.connection.total_changes
-        self._groups += changes > self._changes_at_begin
+        self._earlier.absorb(self._group)
+        self._bodies.clear()
+        self._bodies_bytes = 0
         for one in self._participants:
             one.commit()
-        if self._groups >= GROUPS_LIMIT or changes - self._changes_before > ROWS_LIMIT:
+        earlier = self._earlier
+        if (
+            self._groups >= GROUPS_LIMIT
+            or len(earlier) > ROWS_LIMIT
+            or earlier.bytes > _BYTES_LIMIT
+            or self.db.connection.total_changes - self._rows_before > _TRANSACTION_ROWS
+        ):
             self.flush()
         self.book.forget_oldest(RECORDS_LIMIT, self._changed)
 
     def rollback(self) -> None:
-        began, self._in_group = self._in_group, False
-        self.db.pending.rollback()
+        self._in_group = False
+        self._group.clear()
+        self._forget_reads()
         for one in self._participants:
             one.rollback()
         self.applied = self.folding = self._applied_before
+        has_savepoint, self._has_savepoint = self._has_savepoint, False
         connection = self.db.connection
         try:
-            if began and connection.in_transaction:
+            if has_savepoint and connection.in_transaction:
                 connection.execute("ROLLBACK TO one_group")
                 connection.execute("RELEASE one_group")
         except sqlite3.Error as error:
             if connection.in_transaction:
                 raise translated(error, self.db.path) from error
-        self._check_written()
+        self._check_transaction()
 
     def flush(self) -> None:
-        """Commit the groups written since the last time; after a kill before this, the next start folds them again."""
-        self._check_written()
+        """Commit the changes of all groups since the last time; a process that is killed before folds them again."""
+        self._check_transaction()
         if not self.db.connection.in_transaction:
             return
+        if self._referenced:
+            self._referenced.flush()
         for name in self._changed & self.book.values.keys():  # one may have been deleted since
             self._put_record(self.book.values[name])
-        self.put_kv("applied", self.applied)
-        self.db.execute("COMMIT")
-        self._groups, self._changes_before = 0, self.db.connection.total_changes
+        if self.applied != self._applied_stored:
+            self.put_kv("applied", self.applied)
+        self._write_changes()
+        self.db.command("COMMIT")
+        self._groups, self._rows_before = 0, self.db.connection.total_changes
+        self._applied_stored = self.applied
         self._changed.clear()
         self._space.clear()
 
-    def _check_written(self) -> None:
-        """Raise ``StoreError`` if written groups are gone: after some errors, also of a commit, SQLite rolls back its
-        whole transaction. Nothing may then rely on ``applied``."""
-        if self._groups and not self.db.connection.in_transaction:
-            raise StoreError(
-                f"{self.db.path}: groups that had been written are rolled back; the store must be reopened"
-            )
+    def _write_changes(self) -> None:
+        """Write what has changed, that of the open group behind a savepoint."""
+        group, earlier = self._group, self._earlier
+        if earlier:
+            self._write_earlier(earlier)
+        if self._in_group:
+            if not self._has_savepoint:
+                self.db.command("SAVEPOINT one_group")
+                self._has_savepoint = True
+            if group:
+                for key in (*group.entries, *group.removed):
+                    self._entries.pop(key, None)
+                self._write(group)
+                group.clear()
+
+    def _write_earlier(self, earlier: Changes) -> None:
+        self.db.command("SAVEPOINT earlier_groups")
+        try:
+            self._write(earlier)
+        except StoreError:
+            if self.db.connection.in_transaction:
+                self.db.command("ROLLBACK TO earlier_groups")
+                self.db.command("RELEASE earlier_groups")
+            raise
+        self.db.command("RELEASE earlier_groups")
+        for key, (entry, _) in earlier.entries.items():
+            if entry.state is State.INFLIGHT:  # it is likely to be settled soon
+                self._remember(key, entry)
+        earlier.clear()
+
+    def _write(self, changes: Changes) -> None:
+        try:
+            changes.write(self.db.connection, self.db.sql)
+            self._space.write(changes.bytes)
+        except sqlite3.Error as error:
+            raise translated(error, self.db.path) from error
+
+    def _check_transaction(self) -> None:
+        """Raise ``StoreError`` if changes that were written are gone: after some errors, that of a commit among them,
+        SQLite rolls back all of its transaction. Nothing may then be built on what ``applied`` says."""
+        db = self.db.connection
+        if self._groups and not db.in_transaction and db.total_changes != self._rows_before:
+            raise StoreError(f"{self.db.path}: groups that were not committed yet are rolled back; reopen the store")
+
+    # --- what was read --------------------------------------------------------------------------------------------
+
+    def entry_of(self, row: Row) -> Entry:
+        """The entry of a row that was read from the database, for reading only. Raises ``StoreDamaged`` if the row is
+        not what was written."""
+        key = row[0]
+        entry = self._entries.get(key)
+        if entry is None:
+            try:
+                if not row_holds(row):
+                    raise ValueError
+                entry = entry_of(row)
+            except (TypeError, ValueError):
+                path = self.db.path
+                raise StoreDamaged(f"{path}: the row of {str(key)[:300]} has changed on the disk") from None
+            self._remember(key, entry)
+        return entry
+
+    def _remember(self, key: str, entry: Entry) -> None:
+        entries = self._entries
+        if len(entries) >= _ENTRIES_LIMIT and key not in entries:
+            del entries[next(iter(entries))]
+        entries[key] = entry
+
+    def _forget_reads(self) -> None:
+        self._entries.clear()
+        self._values.clear()
+        self._bodies.clear()
+        self._bodies_bytes = 0
+        self.ready.clear()
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        cached = self.entries.entry(key)
-        if cached is not None:
-            return cached
-        row = self.db.row_of(self.db.sql.get, key)
-        return self.entries.entry_of(row) if row else None
+        for changes in (self._group, self._earlier):
+            changed = changes.entries.get(key)
+            if changed:
+                return changed[0]
+            if key in changes.removed:
+                return None
+        entry = self._entries.get(key)
+        if entry is None:
+            row = self.db.row_of(self.db.sql.get, (key,))
+            entry = self.entry_of(row) if row else None
+        return entry
+
+    def value_row(self, key: str) -> Any:
+        """The row of a message in ``kv``: its body or what refers to it, the kind, and the checksum (None: it is not
+        written yet). None if there is no row."""
+        for changes in (self._group, self._earlier):
+            body = changes.bodies.get(key)
+            if body:
+                return body[0].decode(), body[1], None
+            if key in changes.removed:
+                return None
+        return self.db.row_of(self.db.sql.get_value, (key,))
 
     def envelope(self, key: str) -> bytes:
-        cached = self.entries.body(key)
-        if cached is not None:
-            return cached
-        row = self.db.row_of(self.db.sql.get_value, key)
+        body = self._bodies.get(key)
+        if body is None:
+            body = self._read_body(key)
+            self._bodies_bytes += len(body)
+            if self._bodies_bytes > _BODIES_BYTES:
+                self._bodies.clear()
+                self._bodies_bytes = len(body)
+            self._bodies[key] = body
+        return body
+
+    def _read_body(self, key: str) -> bytes:
+        row = self.value_row(key)
         if row is None:
             if self.get(key) is None:
                 raise StoreError(f"no body for {key}")
             raise BodyLost(key, f"it is not in {self.db.path}")
         if self._referenced and row[1] == self._referenced.kind:
-            body = self._referenced.read(key, row)
-        elif value_holds(key, *row):
-            body = str(row[0]).encode()
-        else:
+            return self._referenced.read(key, row)
+        if not value_holds(key, *row):
             raise BodyLost(key, f"it has changed in {self.db.path}")
-        self.entries.put_body(key, body)
-        return body
+        return str(row[0]).encode()
 
-    def insert(self, entry: Entry, envelope: bytes) -> None:
-        self.insert_value(entry, envelope.decode(), "message")
-
-    def insert_value(self, entry: Entry, value: str, kind: str) -> None:
-        """Store a new message with a row of ``kind`` in ``kv``: its body, or what refers to it."""
-        e = entry
-        self._space.add(entry.size)
-        self._count(e.queue, None, e.state, e.size)  # first: it may refuse
-        if self.db.pending.must_flush(e.key):
-            self.db.write_pending()
-        crc = value_crc(e.key, value, kind)
-        body = (e.key, value, kind, e.created_wall, e.created_wall, crc)
-        self.db.pending.add(body, row_of(e, self.folding))
-        self._ready.clear()
-        self._note(e)
+    def insert(self, entry: Entry, envelope: bytes, kind: str = "message") -> None:
+        """See ``Store``. A row of another ``kind`` has not the body, but what refers to it."""
+        key, queue, group = entry.key, entry.queue, self._group
+        if queue not in self.book.values:
+            self.queue(queue)
+        self.book.count(queue, None, entry.state, entry.size)  # first: it may refuse
+        if key in group.removed or key in self._earlier.removed:
+            self._write_changes()
+        group.bodies[key] = (envelope, kind, entry.created_wall)
+        group.entries[key] = (entry, self.folding)
+        group.bytes += len(envelope)
+        if entry.state is State.READY:
+            self.ready.add(entry)
+        self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:
-        self.db.pending.change([*changes_of(row_of(entry, self.folding)), entry.key])
-        if before is not State.READY or entry.state is not State.INFLIGHT:
-            self._ready.clear()
-        self._count(entry.queue, before, entry.state, entry.size)
+        self._group.entries[entry.key] = (entry, self.folding)
+        self._entries.pop(entry.key, None)
+        after = entry.state
+        if before is State.READY:
+            if after is State.READY:  # its place may be another one
+                self.ready.forget(entry.queue)
+            else:
+                self.ready.remove(entry)
+        elif after is State.READY:
+            self.ready.add(entry)
+        self._count(entry.queue, before, after, entry.size)
         self._note(entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
-        self._ready.clear()
-        row = [entry.queue, *changes_of(row_of(entry, self.folding)), entry.key]
-        self.db.change_row(self.db.sql.move, row)
+        self._write_changes()
+        changes = changes_of(row_of(entry, self.folding))
+        self.db.change_row(self.db.sql.move, [entry.queue, *changes, entry.key])
+        self._group.entries[entry.key] = (entry, self.folding)
+        self._entries.pop(entry.key, None)
+        self.ready.forget(source)
+        self.ready.forget(entry.queue)
         self._count(source, before, None, entry.size)
         self._count(entry.queue, None, entry.state, entry.size)
         if entry.order_key:
@@ -247,71 +377,104 @@ class SqliteStore(Store):
 
     def _note_birth(self, entry: Entry, source: str, kind: str) -> None:
         """A message with a body in a file has moved: what refers to that is to say in which queue it was born."""
-        row = self.db.row(self.db.sql.get_value, (entry.key,))
+        row = self.value_row(entry.key)
         reference = reference_of(entry.key, *row) if row and row[1] == kind else None
         if reference:
             value = reference_value(reference.moved(source, entry.queue))
-            self.db.execute(self.db.sql.set_value, (value, value_crc(entry.key, value, kind), entry.key))
+            values = (value.decode(), value_crc(entry.key, value, kind), entry.key)
+            self.db.execute(self.db.sql.set_value, values)
 
     def _note(self, entry: Entry) -> None:
-        """What follows from a row that was written."""
+        """What follows from a change of a message. Raises ``StoreError`` for a time that SQLite cannot store: it must
+        be refused before the journal has it."""
         self._space.touch(entry.seq)
-        self.entries.put(entry)
-        self._due.note(entry)
+        if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED:
+            self._due.note(entry)
         if entry.order_key:
-            self._ready.clear()
+            self.ready.forget(entry.queue)
             self._turns.update(entry.queue, entry.order_key)
 
     def delete(self, entry: Entry, before: State) -> None:
         if self._referenced:
             self._referenced.removing(entry)
-        self.db.pending.remove(entry.key)
+        if entry.key not in self._group.bodies and entry.key not in self._earlier.bodies:
+            self._space.free(entry.size)
+            self._entries.pop(entry.key, None)
+        self._space.touch(entry.seq)
+        self._group.remove(entry.key)
         if before is State.READY:
-            self._ready.clear()
-        self._space.free(entry.seq, entry.size)
+            self.ready.remove(entry)
         self._count(entry.queue, before, None, entry.size)
         if entry.order_key:
-            self._ready.clear()
+            self.ready.forget(entry.queue)
             self._turns.update(entry.queue, entry.order_key)
-        self.entries.remove(entry.key)
+        self._bodies.pop(entry.key, None)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
             return None
-        anyone = self._ready.first(self.db.rows, queue, "")
-        mine = self._ready.first(self.db.rows, queue, consumer) if consumer else None
-        found = [checked(entry, State.READY, self.db) for entry in (anyone, mine) if entry]
-        if not found and not self.pages.scan(queue, State.READY, (), 1)[0]:  # nor for anybody else, nor in turn
+        head = self._head(queue, "")
+        anyone = head.entries[0] if head.entries else None
+        if not consumer or (head.is_all and len(head.entries) == record.counts[State.READY]):
+            mine = None
+        else:
+            own = self._head(queue, consumer)
+            mine = own.entries[0] if own.entries else None
+        if anyone and mine:
+            return min(anyone, mine, key=lambda e: (-e.priority, e.seq))
+        if not anyone and not mine and not self.pages.scan(queue, State.READY, (), 1)[0]:  # for others, or in turn
             raise StoreDamaged(f"{self.db.path}: queue {queue!r} counts ready messages, its index has none")
-        return min(found, key=lambda e: (-e.priority, e.seq), default=None)
+        return anyone or mine
+
+    def next_of(self, queue: str, target: str, count: int) -> list[Entry]:
+        """The next ready messages of a target, at most ``count``."""
+        return [*islice(self._head(queue, target, count).entries, count)]
+
+    def _head(self, queue: str, target: str, wanted: int = 1) -> Head:
+        """The ready messages of a target that come next: at least ``wanted``, if there are so many."""
+        head = self.ready.head(queue, target)
+        if len(head.entries) < wanted and not head.is_all:
+            count = max(wanted, head.next_count())
+            rows = self.db.rows(self.db.sql.pick, (queue, 0, target, count))
+            head.entries = deque(checked(self.entry_of(row), State.READY, self.db) for row in rows)
+            head.is_all = len(rows) < count
+        return head
 
     # --- queues and key-values ------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> QueueRecord | None:
         record = self.book.values.get(name)
         if record is None:
-            value = self.db.value(QUEUE_KEY + name)
+            value = self._value(QUEUE_KEY + name)
             if value is not None:
                 record = self.book.values[name] = QueueRecord.from_json(orjson.loads(value))
         return record
 
     def queue_for_update(self, name: str) -> QueueRecord:
-        if name not in self.book.values:
+        book = self.book
+        record = book.values.get(name)
+        if record is None:
             self.queue(name)
-        return self.book.touch(name)
+        elif name in book.before:
+            return record
+        return book.touch(name)
 
     def add_queue(self, record: QueueRecord) -> None:
         self.book.set(record.name, record)
         self._put_record(record)  # now, for Pages.queue_names; flush writes the final counters
 
     def _put_record(self, record: QueueRecord) -> None:
-        self.db.put_value(QUEUE_KEY + record.name, orjson.dumps(record.to_json()).decode(), "queue")
+        self._put_value(QUEUE_KEY + record.name, (orjson.dumps(record.to_json()), "queue"))
 
     def delete_queue(self, name: str) -> None:
         if self.queue(name) is not None:
             self.book.remove(name)
-            self.db.execute(self.db.sql.delete_value, (QUEUE_KEY + name,))
+            self._put_value(QUEUE_KEY + name, None)
+
+    def needed_space(self) -> int:
+        """See ``Disk.space_needed``."""
+        return self._space.needed(len(self._group.bodies), self._group.bytes + self._earlier.bytes)
 
     def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:
         if queue not in self.book.values:
@@ -319,26 +482,38 @@ class SqliteStore(Store):
         self.book.count(queue, before, after, size)
 
     def get_kv(self, name: str) -> Any:
-        value = self.db.value(KV_KEY + name)
+        value = self._value(KV_KEY + name)
         return None if value is None else orjson.loads(value)
 
     def put_kv(self, name: str, value: Any) -> None:
-        if value is None:
-            self.db.execute(self.db.sql.delete_value, (KV_KEY + name,))
-        else:
-            self.db.put_value(KV_KEY + name, orjson.dumps(value).decode(), "fact")
+        self._put_value(KV_KEY + name, None if value is None else (orjson.dumps(value), "fact"))
         if self.on_put_kv:
             self.on_put_kv(name, value)
+
+    def _value(self, key: str) -> str | bytes | None:
+        for changes in (self._group, self._earlier):
+            if key in changes.values:
+                changed = changes.values[key]
+                return changed[0] if changed else None
+        if key in self._values:
+            return self._values[key]
+        if len(self._values) >= _VALUES_LIMIT:
+            self._values.clear()
+        value = self._values[key] = self.db.value(key)
+        return value
+
+    def _put_value(self, key: str, value: tuple[bytes, str] | None) -> None:
+        (self._group if self._in_group else self._earlier).values[key] = value
+        self._values.pop(key, None)
 
 
 class SqliteDisk(Disk):
     """The database file of a store, and what it refers to."""
 
-    def __init__(self, store: SqliteStore, space: SpaceEstimate, referenced: ReferencedBodies | None) -> None:
+    def __init__(self, store: SqliteStore, referenced: ReferencedBodies | None) -> None:
         self._store = store
         self._referenced = referenced
         self._db = store.db
-        self._space = space
 
     def files(self) -> list[Path]:
         return self._db.files()
@@ -349,7 +524,7 @@ class SqliteDisk(Disk):
             self._referenced.probe()
 
     def space_needed(self, events: int) -> int:
-        return self._space.needed()
+        return self._store.needed_space()
 
     def checkpoint(self) -> int:
         if self._referenced:

@@ -1,0 +1,103 @@
+"""Changes of rows that the database does not have yet.
+
+Rows are made when they are written. A message that comes and goes before that costs the database nothing: the journal
+has its events.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ...model.records import Entry
+from ..base import StoreDamaged
+from .rows import changes_of, row_of, value_crc
+from .schema import Statements
+
+
+class Changes:
+    """New, changed and removed messages, and key-values.
+
+    ``bodies`` are those of new messages: value, kind, and when the message was created (Unix ms). ``entries`` are new
+    and changed messages, each with the last event that it shows. ``removed`` are messages whose rows are to go,
+    ``values`` key-values by the key of their row: value and kind, or None for one that is to go.
+    """
+
+    __slots__ = ("bodies", "bytes", "entries", "removed", "values")
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, tuple[bytes, str, int]] = {}
+        self.entries: dict[str, tuple[Entry, int]] = {}
+        self.removed: dict[str, None] = {}
+        self.values: dict[str, tuple[bytes, str] | None] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.bodies) + len(self.entries) + 2 * len(self.removed) + len(self.values)
+
+    def remove(self, key: str) -> None:
+        """A message is gone: a new one leaves nothing."""
+        body = self.bodies.pop(key, None)
+        if body is None:
+            self.removed[key] = None
+        else:
+            self.bytes -= len(body[0])
+        self.entries.pop(key, None)
+
+    def absorb(self, later: Changes) -> None:
+        """Take over later changes, which are forgotten there."""
+        for key in later.removed:
+            self.remove(key)
+        self.bodies.update(later.bodies)
+        self.entries.update(later.entries)
+        self.values.update(later.values)
+        self.bytes += later.bytes
+        later.clear()
+
+    def clear(self) -> None:
+        """Forget all changes."""
+        self.bodies.clear()
+        self.entries.clear()
+        self.removed.clear()
+        self.values.clear()
+        self.bytes = 0
+
+    def write(self, db: sqlite3.Connection, sql: Statements) -> None:
+        """Write all rows, in one statement of a kind. The changes stay: forget them once they cannot be rolled back.
+
+        Raises ``sqlite3.Error``, and ``StoreDamaged`` for a row that does not exist under the key that was read from
+        it: unchanged, it would be delivered for ever.
+        """
+        bodies, entries = self.bodies, self.entries
+        if bodies:
+            db.executemany(
+                sql.add_value,
+                [
+                    (key, value.decode(), kind, wall, wall, value_crc(key, value, kind))
+                    for key, (value, kind, wall) in bodies.items()
+                ],
+            )
+            db.executemany(sql.insert, [row_of(*entries[key]) for key in bodies])
+        changed = [[*changes_of(row_of(*one)), key] for key, one in entries.items() if key not in bodies]
+        if changed:
+            _expect(len(changed), db.executemany(sql.update, changed).rowcount, changed[0][-1])
+        if self.removed:
+            removed = [(key,) for key in self.removed]
+            _expect(len(removed), db.executemany(sql.delete, removed).rowcount, removed[0][0])
+            db.executemany(sql.delete_value, removed)
+        if self.values:
+            self._write_values(db, sql)
+
+    def _write_values(self, db: sqlite3.Connection, sql: Statements) -> None:
+        gone = [(key,) for key, one in self.values.items() if one is None]
+        if gone:
+            db.executemany(sql.delete_value, gone)
+        put = [(key, one[0].decode(), one[1], 0, 0, value_crc(key, *one)) for key, one in self.values.items() if one]
+        if put:
+            db.executemany(sql.put_value, put)
+
+
+def _expect(count: int, changed: int, first: str) -> None:
+    if changed != count:
+        raise StoreDamaged(
+            f"of the rows of {first} and {count - 1} others, {count - changed} are not found by their keys"
+        )
