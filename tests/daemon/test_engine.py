@@ -20,7 +20,7 @@ GOOD: dict[Kind, Any] = {
 WRONG: dict[Kind, list[Any]] = {
     Kind.TEXT: [1, True, [], {}],
     Kind.QUEUE: [1, [], {}],
-    Kind.INTEGER: ["1", 1.0, True, []],
+    Kind.INTEGER: ["1", 1.5, [], {}],
     Kind.NUMBER: ["1", True, {}],
     Kind.FLAG: [1, "true", 0],
     Kind.OBJECT: ["{}", [], 1],
