@@ -21,7 +21,7 @@ WRONG: dict[Kind, list[Any]] = {
     Kind.TEXT: [1, True, [], {}],
     Kind.QUEUE: [1, [], {}],
     Kind.INTEGER: ["1", 1.5, [], {}],
-    Kind.NUMBER: ["1", True, {}],
+    Kind.NUMBER: ["1", [], {}],
     Kind.FLAG: [1, "true", 0],
     Kind.OBJECT: ["{}", [], 1],
     Kind.ARRAY: ["[]", {}, 1],
