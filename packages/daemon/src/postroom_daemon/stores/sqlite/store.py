@@ -108,9 +108,10 @@ class SqliteStore(Store):
         self._forget_reads()
         self._space.clear()
         self._in_group = self._has_savepoint = False
-        self._groups = self._rows_before = 0
+        self._groups = 0
         self._changed.clear()
         self.db.open()
+        self._rows_before = self.db.connection.total_changes
         try:
             self.applied = self._applied_before = self._applied_stored = self.get_kv("applied") or 0
             if self._referenced is None and self.get_kv(PAYLOADS_KV):
