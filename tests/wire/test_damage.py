@@ -170,7 +170,7 @@ def test_a_last_line_that_was_cut_in_half_costs_at_most_its_message(level: Daemo
     assert half in quarantined(damaged)
     # The store is the fold of an event that the journal has lost: its message is there nevertheless.
     assert delivered(damaged) == everything(COUNT if store == "with its store" else COUNT - 1)
-    serves_on(damaged)
+    serves_on(damaged, events_lost=store == "without its store")
 
 
 def test_a_journal_cut_at_any_byte_of_its_end_starts(damaged: Daemon) -> None:
@@ -258,7 +258,7 @@ def test_without_its_journal_the_messages_of_the_store_are_delivered(level: Daem
     first = damaged.events()[0]
     assert (first["type"], first["id"]) == ("gap", last_id + 1)
     assert delivered(damaged) == everything()
-    serves_on(damaged)
+    serves_on(damaged, events_lost=damaged.backend == "filesystem")  # message files do not show what queues lost
 
 
 # --- the store -------------------------------------------------------------------------------------------------------

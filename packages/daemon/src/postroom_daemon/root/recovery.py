@@ -34,7 +34,7 @@ from ..platform.clock import Clock, Mark, Now
 from ..platform.ids import Ids
 from ..platform.notify import Progress
 from ..platform.quarantine import Quarantine
-from ..stores.base import NotStored, Store
+from ..stores.base import NotStored, Store, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -200,11 +200,12 @@ class Recovery:
         drafts: list[Draft] = []
         known = store.get_kv(FACT_EPOCH)
         given = max(store.applied, 0 if self._had_store else journal.last_given, self._marked(known))
-        if given > journal.last_id:
+        journal_ended = journal.last_id
+        if given > journal_ended:
             log.error(
-                "event %d has been assigned, but the journal ends at %d: continuing behind it", given, journal.last_id
+                "event %d has been assigned, but the journal ends at %d: continuing behind it", given, journal_ended
             )
-            drafts.append({"type": EventType.GAP, "after": journal.last_id, "next": given + 1})
+            drafts.append({"type": EventType.GAP, "after": journal_ended, "next": given + 1})
             journal.last_id = given
             journal.roll()
         if known:
@@ -221,6 +222,11 @@ class Recovery:
                 drafts.append(draft)
         if drafts:
             self._write(drafts, clock)
+        if given > journal_ended:  # a replay would take what the store has of these events for lost
+            try:
+                store.disk.checkpoint()
+            except StoreError as error:
+                log.error("checkpoint: %s", error)
         journal.end_mark.open(self.root_id, self.epoch, journal.last_id)
         if not store.get_kv(FACT_END_MARK):
             store.begin()

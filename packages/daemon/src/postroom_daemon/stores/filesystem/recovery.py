@@ -259,9 +259,13 @@ class FilesystemRecovery(Recovery):
         if replay is None:
             return []
         found = replay.found
-        if found.newest > store.applied:  # the journal has lost these events, and not all of them show in files
-            losses = store.get_kv(FACT_LOSSES) or []
-            store.put_kv(FACT_LOSSES, with_loss(losses, store.applied + 1, found.newest))
+        if found.newest > store.applied:  # the journal has lost these events; some show in files
+            losses, expected = store.get_kv(FACT_LOSSES) or [], store.applied + 1
+            for shown in sorted({*self._events_in_files(store.applied), found.newest}):
+                if shown > expected:
+                    losses = with_loss(losses, expected, shown - 1)
+                expected = shown + 1
+            store.put_kv(FACT_LOSSES, losses or None)
             store.applied = found.newest
         for name in sorted(filter(found.count_of, found.numbers)):
             if store.queue(name):
@@ -279,6 +283,12 @@ class FilesystemRecovery(Recovery):
             entries = sorted((files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))
         files.end()
         return [entry.key for entry in entries]
+
+    def _events_in_files(self, after: int) -> set[int]:
+        """The events behind ``after`` that are the last ones of messages."""
+        places = self._index.places
+        names = (read_name(places[key].rpartition("/")[2]) for key in places.listing().behind(""))
+        return {name.version for name in names if name and name.version > after}
 
     def _missing(self, expected: Mapping[str, int]) -> Iterator[int]:
         for name, count in expected.items():
