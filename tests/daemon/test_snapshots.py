@@ -112,12 +112,6 @@ def test_a_file_has_the_state_at_one_event_although_groups_were_processed_meanwh
     keeper.look()
     found = keeper.newest()
     expected = states[found["head"]["event"]]
-    there = now_as_state(bench)
-    for one, other in zip(found["messages"], expected["messages"], strict=True):
-        if one.pop("bodyLost", False):  # published and acknowledged while the file was written
-            assert backend == "hybrid"
-            assert one["key"] not in [message["key"] for message in there["messages"]]
-            del other["message"]
     assert reported(found) == reported(expected)
     assert len(found["messages"]) > 6
 

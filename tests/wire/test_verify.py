@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from threading import Semaphore, Thread
 from typing import Any
 
@@ -20,10 +18,9 @@ ROUNDS = 40
 
 def postroomd(daemon: Daemon, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit code of a command on the daemon's root, and what it printed."""
-    command = [sys.executable, "-m", "postroom_daemon", words[0], "--root", str(daemon.root), "--json", *words[1:]]
-    done = subprocess.run(command, env=daemon.environment, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+    done = daemon.tool(words[0], "--json", *words[1:])
+    assert b"Traceback" not in done.stderr, done.stderr
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr.decode()}
 
 
 def load(daemon: Daemon, rounds: Semaphore, number: int) -> None:

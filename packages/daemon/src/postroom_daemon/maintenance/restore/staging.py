@@ -21,7 +21,7 @@ from ...journal.segments import read_requests, segment_name
 from ...model.lifecycle import IllegalTransition
 from ...model.records import FACT_CLOCK, FACT_EPOCH, BodyReference, Entry
 from ...observe.state import load
-from ...observe.state.capture import Body
+from ...observe.state.following import Body
 from ...platform.clock import Mark, Now
 from ...platform.files import CREATE_FLAGS, Files
 from ...platform.quarantine import Quarantine

@@ -2,8 +2,9 @@
 store, written to a file and read back. One form for backup, state files, restore, migration, export and verification.
 """
 
-from .capture import bodies_in, capture
+from .capture import capture
 from .file import STATE_BEGINS, Totals, read_state, write_state
+from .following import bodies_in
 from .loading import can_go_on, load
 from .model import Ask, Fact, Head, State, StateError, message_json, of_store, steady
 

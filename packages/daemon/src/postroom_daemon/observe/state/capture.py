@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -19,7 +18,7 @@ from postroom_common.protocol import State
 
 from ...engine.fold import apply
 from ...engine.verbs.state import read_page
-from ...journal.segments import Start, read_requests
+from ...journal.segments import Start
 from ...model.records import (
     FACT_CLOCK,
     FACT_DAMAGE,
@@ -31,12 +30,11 @@ from ...model.records import (
     entry_from_json,
     history_fact,
 )
-from ...platform.files import LOST_ERRNOS, READ_FLAGS
 from ...stores.base import Recovery
-from ...stores.hybrid.payloads import payload_path
 from ...stores.sqlite.references import ReferencedBodies, reference_value
 from ...stores.sqlite.store import SqliteStore
 from . import model
+from .following import Body, Events
 from .model import (
     PAGE_LIMIT,
     Ask,
@@ -58,30 +56,13 @@ T = TypeVar("T")
 #: Keys, messages or queues that are read at once; items of one transaction.
 _PAGE: Final = 100
 _BATCH: Final = 1000
+#: How often the journal is read on for bodies that are missing, and how often with pauses: the daemon that captures its
+#: own state then executes no request until it has seen all of them.
+_ROUNDS: Final = 1000
+_SHARED_ROUNDS: Final = 3
 #: The ``value_type`` of rows that refer to a body, and of those whose body is lost.
 _REFERENCE: Final = "reference"
 _LOST: Final = "lost"
-
-Body = Callable[[Entry, BodyReference], bytes | None]
-"""Reads the body of a message from its file; None if it is lost."""
-
-
-def bodies_in(root: Path) -> Body:
-    """A reader of the hybrid store's bodies below ``root``. It raises ``OSError`` for a fault that is not the file's:
-    such a body is not lost."""
-
-    def read(entry: Entry, reference: BodyReference) -> bytes | None:
-        path = root / payload_path(entry.seq, reference.queue or entry.queue, entry.key)
-        try:
-            with open(path, "rb", opener=lambda name, flags: os.open(name, READ_FLAGS)) as file:
-                body = file.read(reference.length + 1) or b""
-        except OSError as error:
-            if error.errno not in LOST_ERRNOS:
-                raise
-            return None
-        return body if reference.fits(body) else None
-
-    return read
 
 
 class _References(ReferencedBodies):
@@ -113,8 +94,9 @@ class Changes:
     """The messages that have events, each as its page shows it with later events folded, in a database of its own, so
     that memory does not grow with the number of events.
 
-    Its table ``named`` has their keys, and the event as of which the page of each was read; 0: no page has it. Pages of
-    queues are in memory. The database is a file without a name, so that nothing of it remains after a crash.
+    Its table ``named`` has their keys, and the event as of which the page of each was read; 0: no page has it.
+    ``bodies`` are those to which events refer. Pages of queues are in memory. The database is a file without a name,
+    so that nothing of it remains after a crash.
     """
 
     def __init__(self, workspace: Path, start: int, body: Body) -> None:
@@ -124,12 +106,15 @@ class Changes:
         store.recovery = _OnPages(self)
         self._body = body
         self._queue_pages: dict[str, int] = {}
+        #: Messages without a body in its file, and without an event that has ended them.
+        self.missing: set[str] = set()
         try:
             store.open()
             store.begin()
             store.db.execute(
                 "CREATE TABLE named (key TEXT PRIMARY KEY, as_of INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID"
             )
+            store.db.execute("CREATE TABLE bodies (key TEXT PRIMARY KEY, body BLOB NOT NULL)")
             store.commit()
         finally:
             shutil.rmtree(directory)
@@ -156,9 +141,21 @@ class Changes:
         self.store.add_queue(record)
         self._queue_pages[record.name] = as_of
 
-    def name_key(self, key: str) -> None:
-        """Note that an event is about this message."""
+    def note(self, event: Event) -> None:
+        """Note which message an event is about, and store the body to which it refers. Raises ``OSError``."""
+        key = event.get("key")
+        if key is None:
+            return
         self.store.db.execute("INSERT OR IGNORE INTO named (key) VALUES (?)", (key,))
+        if event["type"] == EventType.PUBLISHED and "body" in event:
+            body = self._body(_published(event), BodyReference.from_json(event["body"]))
+            if body is None:
+                self.missing.add(key)
+            else:
+                self.store.db.execute("INSERT OR REPLACE INTO bodies (key, body) VALUES (?, ?)", (key, body))
+        elif event["type"] in (EventType.ACKED, EventType.DROPPED):
+            self.missing.discard(key)
+            self.store.db.execute("DELETE FROM bodies WHERE key = ?", (key,))
 
     def named(self) -> Iterator[str]:
         """The keys of messages with events, in order."""
@@ -217,11 +214,12 @@ class Changes:
             after = page[-1].key
 
     def _body_now(self, entry: Entry) -> bytes | None:
-        value, kind, _ = self.store.db.row(self.store.db.sql.get_value, (entry.key,))
+        _, kind, _ = self.store.db.row(self.store.db.sql.get_value, (entry.key,))
         if kind == _LOST:
             return None
         if kind == _REFERENCE:
-            return self._body(entry, BodyReference.from_json(orjson.loads(value)))
+            row = self.store.db.row("SELECT body FROM bodies WHERE key = ?", (entry.key,))
+            return row and bytes(row[0])
         return self.store.envelope(entry.key)
 
     def queues(self) -> Iterator[QueueRecord]:
@@ -234,7 +232,7 @@ class Changes:
 
 @contextmanager
 def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[model.State]:
-    """Capture the state as of the last event when the last page was read.
+    """Capture the state as of the last event when the last page was read, or as of a later one: see ``_follow``.
 
     The counts of its queues are the daemon's; if the queues fill more than one page, a message that became due
     meanwhile may still be counted as delayed. ``journal`` is the directory of the daemon's segments, ``workspace`` one
@@ -273,8 +271,8 @@ def capture_in_steps(
     facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
     yield from changes.each(facts, lambda fact: changes.store.put_kv(fact["name"], fact["value"]))
     page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
-    events = _Events(journal, head.event + 1, page.as_of, end)
-    yield from changes.each((event.get("key") for event in events), changes.name_key)
+    events = Events(journal, head.event + 1, end)
+    page = yield from _follow(ask, events, changes, page)
     yield from changes.each(_split(file, changes.named(), named=True), lambda placed: changes.put_message(*placed))
     yield from changes.each(events, changes.fold)
     head = _head_after(changes, head, page)
@@ -289,34 +287,38 @@ def _take_queues(ask: Ask, changes: Changes) -> Steps[Page]:
     return page
 
 
-class _Events:
-    """The events of a range, read from the journal in each iteration."""
+def _published(event: Event) -> Entry:
+    """As much of a message as says where its body is."""
+    key, queue, number = event["key"], event["queue"], event["id"]
+    return Entry(key=key, queue=queue, state=State.READY, priority=0, seq=number, created_wall=0, created=0)
 
-    def __init__(self, journal: Path, first: int, last: int, begins: Start | None) -> None:
-        self._journal = journal
-        self._first = first
-        self._last = last
-        self._begins = begins
 
-    def __iter__(self) -> Iterator[Event]:
-        """Raises ``StateError`` if the journal lacks one of them."""
-        expected = self._first
-        if expected > self._last:
-            return
-        for request in read_requests(self._journal, expected, lambda damage: None, self._begins):
-            for event in request.events:
-                if self._first <= event["id"] <= self._last:
-                    if event["id"] != expected:
-                        break
-                    expected += 1
-                    yield event
-            if request.events[-1]["id"] >= self._last:
-                break
-        if expected <= self._last:
-            raise StateError(
-                f"{self._journal}: events {self._first} to {self._last} are incomplete, the first missing one is"
-                f" {expected}; verify the root, then try again"
-            )
+def _follow(ask: Ask, events: Events, changes: Changes, page: Page) -> Steps[Page]:
+    """Read the events up to the last page, with the bodies to which they refer. Returns the page to go by.
+
+    The file of a body is removed when its message ends. So if one is missing, its message may have ended by a later
+    event: the state is then captured as of that one. Its event is in the journal before the file is removed, so that a
+    message that has not ended when the journal is read once more has lost its body.
+
+    Raises ``StateError`` if messages always end before their bodies are read.
+    """
+    yield from changes.each(events.newer(page.as_of), changes.note)
+    events.check(page.as_of)
+    for number in range(_ROUNDS):
+        missing = frozenset(changes.missing)
+        if not missing:
+            break
+        for _ in changes.each(events.newer(), changes.note):
+            if number < _SHARED_ROUNDS:
+                yield
+        changes.missing -= missing
+    else:
+        raise StateError("messages end faster than their bodies can be read; try again when the daemon has less to do")
+    if events.last == page.as_of:
+        return page
+    if read_head(ask).event < events.last:  # the last group was rolled back
+        raise StateError(f"the daemon has taken back event {events.last}, which was in its journal; try again")
+    return Page(events.last, events.engine_ms, events.wall_ms, [])
 
 
 def _facts_before(changes: Changes, head: Head) -> None:
