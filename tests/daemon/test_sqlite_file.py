@@ -453,6 +453,25 @@ def test_committed_groups_are_never_rolled_back_silently(store: SqliteStore) -> 
         store.rollback()
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_after_sqlite_has_rolled_back_for_a_failed_read_groups_in_memory_are_written_with_their_number_or_not_at_all(
+    store: SqliteStore, asks: bool
+) -> None:
+    store.disk.tidy()
+    store.begin()
+    store.insert(ready(1), b"{}")
+    store.applied = 5
+    store.commit()
+    connection(store).execute("ROLLBACK")  # as SQLite does when a page cannot be read
+    if asks:
+        ask(store)
+    else:
+        assert store.disk.checkpoint() == 5
+    connection(store).close()  # as a process that is killed
+    store.open()
+    assert (store.applied, len(store.pages.entries("", 10))) == ((0, 0) if asks else (5, 1))
+
+
 def test_after_a_failed_checkpoint_nothing_builds_on_the_lost_groups(store: SqliteStore) -> None:
     insert(store, range(10))
     store.disk.checkpoint()

@@ -39,3 +39,18 @@ def test_a_batch_that_settles_requests_the_space_that_the_log_may_grow_by(
     store.flush()
     log = store.disk.files()[1]
     assert log.stat().st_size <= asked[0] <= most
+
+
+def test_messages_of_many_queues_request_the_space_that_the_log_may_grow_by(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("sqlite").open()
+    for queue in range(100):
+        bench.do("publish_batch", queue=f"q{queue}", messages=[{"message": "x" * 100}] * 40)
+    bench.store.disk.checkpoint()
+    for queue in range(100):
+        bench.do("publish", queue=f"q{queue}", message="x")
+    store = bench.store
+    assert isinstance(store, SqliteStore)
+    asked = store.disk.space_needed(1)
+    store.flush()
+    log = store.disk.files()[1].stat().st_size
+    assert log <= asked <= 10 * log

@@ -12,9 +12,11 @@ import pytest
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreDamaged, StoreError
+from postroom_daemon.stores.sqlite import ready
 from postroom_daemon.stores.sqlite.schema import Statements
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.daemon.database import connection
+from tests.daemon.reached import reached
 
 #: The statements of a store whose tables have their usual names.
 STATEMENTS = Statements("kv", "msg_index")
@@ -191,3 +193,36 @@ def test_table_names_of_the_configuration_are_used(tmp_path: Path) -> None:
     names = {row[0] for row in connection(store).execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert names == {"kv2", "index2"}
     store.close()
+
+
+def test_the_ready_messages_in_memory_have_a_limit_whatever_their_order_and_however_many_queues_there_are(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready, "_LENGTH_LIMIT", 10)
+    monkeypatch.setattr(ready, "_TOTAL_LIMIT", 50)
+    number = 0
+
+    def publish(queue: str, priority: int) -> None:
+        nonlocal number
+        number += 1
+        store.insert(Entry(f"msg:{queue}:{number:04}", queue, State.READY, priority, number, 1, 1), b"{}")
+
+    store.begin()
+    for name in ("q", *(f"q{one}" for one in range(20))):
+        store.add_queue(QueueRecord(name))
+        publish(name, 0)
+        assert store.next_ready(name, "") is not None
+        for _ in range(30):
+            publish(name, 5)
+        for consumer in range(20):
+            assert store.next_ready(name, f"c{consumer}") is not None
+    store.commit()
+    store.flush()
+    assert reached(store.ready, Entry) + reached(store.ready, ready.Head) <= 50 + 10
+    store.begin()
+    order = []
+    while head := store.next_ready("q", "c"):
+        order.append(head.seq)
+        store.delete(head, head.state)
+    assert order == [*range(2, 32), 1]
+    store.rollback()

@@ -180,7 +180,7 @@ class Database:
         return free - int(self._number("freelist_count"))
 
     def _number(self, pragma: str) -> Any:
-        return self.connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+        return self.row_of(f"PRAGMA {pragma}", ())[0]
 
     # --- statements -----------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ _LENGTH_LIMIT: Final = 1024
 #: Messages that are asked for at once: few at first, since whoever asks may want only one.
 _FIRST_COUNT: Final = 4
 _COUNT_LIMIT: Final = 256
-#: Queues whose next messages are in memory.
-_QUEUES_LIMIT: Final = 4096
+#: Messages and heads that are in memory at most, of all queues and targets: beyond that, all are forgotten.
+_TOTAL_LIMIT: Final = 20_000
 
 
 class Head:
@@ -32,32 +32,38 @@ class Head:
         self._count = min(count * 4, _COUNT_LIMIT)
         return count
 
-    def add(self, entry: Entry) -> None:
-        """A message has become ready."""
+    def add(self, entry: Entry) -> int:
+        """A message has become ready. Returns how many more are in memory."""
         entries, place = self.entries, (-entry.priority, entry.seq)
         if not entries or place > (-entries[-1].priority, entries[-1].seq):
             if self.is_all and len(entries) < _LENGTH_LIMIT:
                 entries.append(entry)
-            else:
-                self.is_all = False
-            return
+                return 1
+            self.is_all = False
+            return 0
         at = len(entries)
         while at and (-entries[at - 1].priority, entries[at - 1].seq) > place:
             at -= 1
         entries.insert(at, entry)
+        if len(entries) <= _LENGTH_LIMIT:
+            return 1
+        entries.pop()
+        self.is_all = False
+        return 0
 
-    def remove(self, key: str) -> None:
-        """A message is no longer ready."""
+    def remove(self, key: str) -> int:
+        """A message is no longer ready. Returns how many fewer are in memory."""
         entries = self.entries
         if not entries:
-            return
+            return 0
         if entries[0].key == key:
             entries.popleft()
-            return
+            return 1
         for at, entry in enumerate(entries):
             if entry.key == key:
                 del entries[at]
-                return
+                return 1
+        return 0
 
 
 class ReadyHeads:
@@ -66,20 +72,25 @@ class ReadyHeads:
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, Head]] = {}
+        self._count = 0  # messages and heads
 
     def head(self, queue: str, target: str) -> Head:
         """The head of a target, from which nothing may be known."""
+        if self._count > _TOTAL_LIMIT:
+            self.clear()
         heads = self._queues.get(queue)
         if heads is None:
-            if len(self._queues) >= _QUEUES_LIMIT:
-                self._queues.clear()
             heads = self._queues[queue] = {}
         head = heads.get(target)
         if head is None:
-            if len(heads) >= _QUEUES_LIMIT:
-                heads.clear()
             head = heads[target] = Head()
+            self._count += 1
         return head
+
+    def fill(self, head: Head, entries: deque[Entry], is_all: bool) -> None:
+        """What the database has for a head that was just asked for."""
+        self._count += len(entries) - len(head.entries)
+        head.entries, head.is_all = entries, is_all
 
     def add(self, entry: Entry) -> None:
         """A message has become ready."""
@@ -87,7 +98,9 @@ class ReadyHeads:
         if heads:
             head = heads.get(entry.target)
             if head:
-                head.add(entry)
+                self._count += head.add(entry)
+                if self._count > _TOTAL_LIMIT:
+                    self.clear()
 
     def remove(self, entry: Entry) -> None:
         """A message is no longer ready; its queue and target are as they were."""
@@ -95,12 +108,15 @@ class ReadyHeads:
         if heads:
             head = heads.get(entry.target)
             if head:
-                head.remove(entry.key)
+                self._count -= head.remove(entry.key)
 
     def forget(self, queue: str) -> None:
         """Which messages of a queue come next is no longer known."""
-        self._queues.pop(queue, None)
+        heads = self._queues.pop(queue, None)
+        if heads:
+            self._count -= len(heads) + sum(len(head.entries) for head in heads.values())
 
     def clear(self) -> None:
         """As ``forget``, for all queues."""
         self._queues.clear()
+        self._count = 0

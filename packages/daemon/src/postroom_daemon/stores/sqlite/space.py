@@ -8,7 +8,7 @@ _PAGE_BYTES: Final = 4096 + 24  # with its header in the write-ahead log
 #: Trees in which a message has a row or an index entry of its own: two tables, their keys, the lease or the state, and
 #: the key-value with its failures.
 _TREES: Final = 6
-#: Messages published in a row that share a page, on the mean of these trees: fewer than was measured.
+#: Messages published in a row in one queue that share a page, on the mean of these trees: fewer than was measured.
 _SHARING: Final = 12
 #: Bytes for a new message: its rows, and indexes that are not in the order of publishing.
 _NEW_BYTES: Final = 32 * 1024
@@ -19,18 +19,20 @@ _SHORT_BYTES: Final = 1024
 class SpaceEstimate:
     """How many bytes the open database transaction may write: the pages that it changes.
 
-    Messages that were published one after the other stand side by side in both tables and in most indexes, and share
-    pages. A batch that settles messages in their order touches few pages; one in random order several per message.
+    Messages of a queue that were published one after the other stand side by side in both tables and in most indexes,
+    and share pages. A batch that settles messages in their order touches few pages; one in random order several per
+    message.
     """
 
     def __init__(self) -> None:
-        self._touched: set[int] = set()  # the places of changed messages, by publish number in units of ``_SHARING``
+        #: The places of changed messages: their queue, and their publish number in units of ``_SHARING``.
+        self._touched: set[tuple[str, int]] = set()
         self._written = 0
         self._freed = 0
 
-    def touch(self, seq: int) -> None:
-        """The message with this publish number has changed."""
-        self._touched.add(seq // _SHARING)
+    def touch(self, queue: str, seq: int) -> None:
+        """The message of a queue with this publish number has changed."""
+        self._touched.add((queue, seq // _SHARING))
 
     def free(self, size: int) -> None:
         """A message that the database has, with a body of ``size`` bytes, is gone."""

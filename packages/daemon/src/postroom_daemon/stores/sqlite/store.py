@@ -47,8 +47,9 @@ _TRANSACTION_ROWS: Final = 4000
 RECORDS_LIMIT: Final = 4096
 #: Entries that are cached as the database has them.
 _ENTRIES_LIMIT: Final = 4096
-#: Key-values that are cached.
+#: Key-values that are cached, and how long (characters) they may be: histories of failures are long, and rarely read.
 _VALUES_LIMIT: Final = 1024
+_VALUE_LENGTH: Final = 4096
 #: Bytes of bodies that are cached for the rest of a group.
 _BODIES_BYTES: Final = 1024 * 1024
 
@@ -142,19 +143,18 @@ class SqliteStore(Store):
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._check_transaction()
+        self._begin_transaction()
         self._applied_before = self.applied
-        if not self.db.connection.in_transaction:
-            self.db.command("BEGIN IMMEDIATE")
         self._in_group = True
 
     def commit(self) -> None:
-        if self._has_savepoint:
+        has_written = self._has_savepoint
+        if has_written:
             self.db.command("RELEASE one_group")
             self._has_savepoint = False
         self._in_group = False
         self._changed.update(self.book.before)
-        self._groups += self.applied != self._applied_before or len(self._group) > 0
+        self._groups += has_written or self.applied != self._applied_before or len(self._group) > 0
         self._applied_before = self.applied
         self._earlier.absorb(self._group)
         self._bodies.clear()
@@ -191,9 +191,9 @@ class SqliteStore(Store):
 
     def flush(self) -> None:
         """Commit the changes of all groups since the last time; a process that is killed before folds them again."""
-        self._check_transaction()
-        if not self.db.connection.in_transaction:
+        if not (self._groups or self._earlier or self.db.connection.in_transaction):
             return
+        self._begin_transaction()
         if self._referenced:
             self._referenced.flush()
         for name in self._changed & self.book.values.keys():  # one may have been deleted since
@@ -202,7 +202,7 @@ class SqliteStore(Store):
             self.put_kv("applied", self.applied)
         self._write_changes()
         self.db.command("COMMIT")
-        self._groups, self._rows_before = 0, self.db.connection.total_changes
+        self._groups = 0
         self._applied_stored = self.applied
         self._changed.clear()
         self._space.clear()
@@ -223,15 +223,16 @@ class SqliteStore(Store):
                 group.clear()
 
     def _write_earlier(self, earlier: Changes) -> None:
+        self._begin_transaction()
         self.db.command("SAVEPOINT earlier_groups")
         try:
             self._write(earlier)
+            self.db.command("RELEASE earlier_groups")
         except StoreError:
             if self.db.connection.in_transaction:
                 self.db.command("ROLLBACK TO earlier_groups")
                 self.db.command("RELEASE earlier_groups")
             raise
-        self.db.command("RELEASE earlier_groups")
         for key, (entry, _) in earlier.entries.items():
             if entry.state is State.INFLIGHT:  # it is likely to be settled soon
                 self._remember(key, entry)
@@ -243,6 +244,15 @@ class SqliteStore(Store):
             self._space.write(changes.bytes)
         except sqlite3.Error as error:
             raise translated(error, self.db.path) from error
+
+    def _begin_transaction(self) -> None:
+        """Begin the transaction of the database unless it is open: after some errors, also of a question, SQLite has
+        rolled it back. Rows that are written outside of it would be there without what ``applied`` says."""
+        self._check_transaction()
+        db = self.db.connection
+        if not db.in_transaction:
+            self.db.command("BEGIN IMMEDIATE")
+            self._rows_before = db.total_changes
 
     def _check_transaction(self) -> None:
         """Raise ``StoreError`` if changes that were written are gone: after some errors, that of a commit among them,
@@ -368,6 +378,7 @@ class SqliteStore(Store):
         self._entries.pop(entry.key, None)
         self.ready.forget(source)
         self.ready.forget(entry.queue)
+        self._space.touch(source, entry.seq)
         self._count(source, before, None, entry.size)
         self._count(entry.queue, None, entry.state, entry.size)
         if entry.order_key:
@@ -388,7 +399,7 @@ class SqliteStore(Store):
     def _note(self, entry: Entry) -> None:
         """What follows from a change of a message. Raises ``StoreError`` for a time that SQLite cannot store: it must
         be refused before the journal has it."""
-        self._space.touch(entry.seq)
+        self._space.touch(entry.queue, entry.seq)
         if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED:
             self._due.note(entry)
         if entry.order_key:
@@ -401,7 +412,7 @@ class SqliteStore(Store):
         if entry.key not in self._group.bodies and entry.key not in self._earlier.bodies:
             self._space.free(entry.size)
             self._entries.pop(entry.key, None)
-        self._space.touch(entry.seq)
+        self._space.touch(entry.queue, entry.seq)
         self._group.remove(entry.key)
         if before is State.READY:
             self.ready.remove(entry)
@@ -438,8 +449,8 @@ class SqliteStore(Store):
         if len(head.entries) < wanted and not head.is_all:
             count = max(wanted, head.next_count())
             rows = self.db.rows(self.db.sql.pick, (queue, 0, target, count))
-            head.entries = deque(checked(self.entry_of(row), State.READY, self.db) for row in rows)
-            head.is_all = len(rows) < count
+            entries = deque(checked(self.entry_of(row), State.READY, self.db) for row in rows)
+            self.ready.fill(head, entries, is_all=len(rows) < count)
         return head
 
     # --- queues and key-values ------------------------------------------------------------------------------------
@@ -500,11 +511,16 @@ class SqliteStore(Store):
             return self._values[key]
         if len(self._values) >= _VALUES_LIMIT:
             self._values.clear()
-        value = self._values[key] = self.db.value(key)
+        value = self.db.value(key)
+        if value is None or len(value) <= _VALUE_LENGTH:
+            self._values[key] = value
         return value
 
     def _put_value(self, key: str, value: tuple[bytes, str] | None) -> None:
-        (self._group if self._in_group else self._earlier).values[key] = value
+        changes = self._group if self._in_group else self._earlier
+        changes.values[key] = value
+        if value:
+            changes.bytes += len(value[0])
         self._values.pop(key, None)
 
 
