@@ -58,6 +58,32 @@ def test_an_intact_root_has_no_fault_at_any_moment_of_its_life(
     assert report.messages > 5 and report.queues == 5 and report.as_of_event == report.applied >= 80
 
 
+@pytest.mark.parametrize("rest", [0, 0.5], ids=["gone", "cut"])
+@pytest.mark.parametrize("store", STORES)
+def test_verify_reports_the_lost_events_that_the_next_start_will_report(
+    make_bench: Callable[..., Bench], tmp_path: Path, store: str, rest: float
+) -> None:
+    bench = make_bench(store).open()
+    for number in range(20):
+        bench.publish("work", f"body {number}")
+    for _ in range(5):
+        bench.do("ack", **take(bench))
+    take(bench)
+    bench.close()  # as killed: the filesystem store has written no checkpoint
+    for path in bench.journal_root.glob("*.jsonl"):
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * rest)])
+        if not rest:
+            path.unlink()
+    before = verified(bench, tmp_path)
+    bench.open()
+    lost = bench.do("health")["checks"]["journal"].get("missingEvents", [])
+    bench.close()
+    foreseen = [finding.where for finding in before.findings if finding.kind is Kind.EVENTS_LOST]
+    assert foreseen == [f"{first}-{last}" for first, last in lost]
+    assert before.faults or (not lost and rest)
+    assert bool(before.counts[Kind.JOURNAL_MISSING]) == (not rest)
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_events_that_the_store_has_not_folded_are_a_note(
     make_bench: Callable[..., Bench], tmp_path: Path, store: str

@@ -29,6 +29,11 @@ from .traffic import TrafficLog
 _VERSION = version("postroom-daemon")
 #: Period (ns) for which the free space is cached. A fast disk writes a megabyte in it; the reserve has many.
 FREE_CHECK_NS = 10_000_000
+#: What an operator does about a loss; see docs/incidents.md.
+_ADVICE = (
+    "run postroomd verify; then stop the daemon, and apply postroomd repair, restore a backup, or accept the loss with"
+    " postroomd accept-loss"
+)
 #: Errors that depend on who sends the request.
 _REFUSED = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: The events behind each rate.
@@ -188,7 +193,7 @@ class DaemonVitals:
             check["ok"] = False
             check["error"] = (
                 f"{lost} events are lost, the first is {losses[0][0]}: messages may be missing, and ended ones"
-                " may be back; restore a backup, or accept the loss with: postroomd accept-loss"
+                f" may be back; {_ADVICE}"
             )
 
     def _check_disk(self) -> dict[str, Any]:
@@ -272,9 +277,7 @@ def _add_damage(check: dict[str, Any], damage: list[dict[str, Any]]) -> None:
         check["damage"] = damage
         further = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
         check["ok"] = False
-        check["error"] = (
-            f"{damage_text(damage[0])}{further}; restore a backup, or accept the loss with: postroomd accept-loss"
-        )
+        check["error"] = f"{damage_text(damage[0])}{further}; {_ADVICE}"
 
 
 def _check(probe: Callable[[], None]) -> dict[str, Any]:

@@ -295,6 +295,11 @@ class Audit:
         ``applied``."""
         return self._store.applied
 
+    def unfolded(self, last: int) -> list[list[int]]:
+        """Ranges of events behind ``last`` of which nothing in the store shows what they changed, although later ones
+        were folded: for a store whose messages may be further than ``applied``."""
+        return []
+
     def file_of(self, key: str) -> Path | None:
         """The file of a message that exists, if its body should be in one."""
         return None

@@ -224,8 +224,9 @@ class Verification:
         store, journal = seen.store, self._report.journal
         self._report.applied = store.applied
         known = store.get_kv(FACT_EPOCH)
-        if store.applied and not journal["segments"]:
-            text = f"the store has folded event {store.applied}, and {self._settings.journal_root} has no events"
+        shown = store.audit.newest_event()
+        if shown and not journal["segments"]:
+            text = f"the store has folded event {shown}, and {self._settings.journal_root} has no events"
             self._add(Kind.JOURNAL_MISSING, "journal", text)
         if known and known["epoch"] == journal["epoch"] and known["root"] != journal["root"] != "":
             text = f"the store is of root {known['root']}, the journal of root {journal['root']}"
@@ -248,6 +249,7 @@ class Verification:
         if applied < rebuilt.first - 1:
             losses = [*losses, [applied + 1, rebuilt.first - 1]]
         losses += [[first, last] for first, last in rebuilt.missing if first > applied]
+        losses += store.audit.unfolded(max(applied, rebuilt.last))
         ends, marked = max(shown, rebuilt.last), self._end_mark(store, rebuilt)
         if marked > ends:
             losses.append([ends + 1, marked])

@@ -150,7 +150,7 @@ class Repair:
         if before.counts[Kind.STORE_MISSING]:
             self._report("the journal was folded into a new store")
         if before.counts[Kind.JOURNAL_MISSING]:
-            self._report(f"a new journal was begun behind event {before.applied}")
+            self._report("a new journal was begun behind the store's last event")
         with closing(root):
             self._fix(root, workspace)
             root.broker.stop()

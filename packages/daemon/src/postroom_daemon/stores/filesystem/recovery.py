@@ -260,11 +260,9 @@ class FilesystemRecovery(Recovery):
             return []
         found = replay.found
         if found.newest > store.applied:  # the journal has lost these events; some show in files
-            losses, expected = store.get_kv(FACT_LOSSES) or [], store.applied + 1
-            for shown in sorted({*self._events_in_files(store.applied), found.newest}):
-                if shown > expected:
-                    losses = with_loss(losses, expected, shown - 1)
-                expected = shown + 1
+            losses = store.get_kv(FACT_LOSSES) or []
+            for first, last in self.unfolded(store.applied):
+                losses = with_loss(losses, first, last)
             store.put_kv(FACT_LOSSES, losses or None)
             store.applied = found.newest
         for name in sorted(filter(found.count_of, found.numbers)):
@@ -283,6 +281,16 @@ class FilesystemRecovery(Recovery):
             entries = sorted((files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))
         files.end()
         return [entry.key for entry in entries]
+
+    def unfolded(self, last: int) -> list[list[int]]:
+        """See ``Audit.unfolded``."""
+        newest = self.replay.found.newest if self.replay else 0
+        ranges, expected = [], last + 1
+        for shown in sorted({*self._events_in_files(last), newest}):
+            if shown > expected:
+                ranges.append([expected, shown - 1])
+            expected = shown + 1
+        return ranges
 
     def _events_in_files(self, after: int) -> set[int]:
         """The events behind ``after`` that are the last ones of messages."""
@@ -314,6 +322,9 @@ class FilesystemAudit(Audit):
     def newest_event(self) -> int:
         newest = self._recovery.replay.found.newest if self._recovery.replay else 0
         return max(self._store.applied, newest)
+
+    def unfolded(self, last: int) -> list[list[int]]:
+        return self._recovery.unfolded(last) if self.newest_event() > last else []
 
     def file_of(self, key: str) -> Path | None:
         return self._file_of(key)
