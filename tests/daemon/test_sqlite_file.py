@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -342,6 +342,37 @@ def test_with_an_earlier_reader_the_log_grows_with_a_warning_and_is_truncated_af
     assert connection(store).execute("PRAGMA locking_mode").fetchone() == ("exclusive",)
     with reader(path) as reported:
         assert reported == "database is locked"
+
+
+def test_a_process_that_writes_for_long_holds_up_groups_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, busy_ms=10)
+    store.open()
+    store.begin()
+    store.add_queue(QueueRecord("q"))
+    store.commit()
+    store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("SELECT count(*) FROM kv").fetchone()
+        store.open()
+        insert(store, range(3))
+        store.disk.tidy()
+        other.execute("BEGIN IMMEDIATE")
+        store.disk.checkpoint()
+        assert len(store.pages.entries("", 10)) == 3
+        with pytest.raises(StoreBusy):
+            store.begin()
+        other.execute("ROLLBACK")
+        insert(store, range(3, 5))
+        connection(store).execute("ROLLBACK")  # as SQLite does when a page cannot be read
+        other.execute("BEGIN IMMEDIATE")
+        store.disk.tidy()
+        other.execute("ROLLBACK")
+        store.disk.tidy()
+    store.close()
+    store.open()
+    assert len(store.pages.entries("", 10)) == 5
+    store.close()
 
 
 def test_a_group_of_any_size_uses_no_temporary_file(store: SqliteStore) -> None:

@@ -116,7 +116,7 @@ class MemoryStore(Store, Due, Pages):
         name = (changed.queue, changed.order_key)
         same = self._same_key.setdefault(name, set())
         entry = self._entries.values.get(changed.key)
-        if entry and entry.queue == changed.queue and entry.state is not State.DEAD:
+        if entry and (entry.queue, entry.order_key) == name and entry.state is not State.DEAD:
             same.add(changed.key)
         else:
             same.discard(changed.key)

@@ -94,18 +94,20 @@ class Database:
             raise self._error(error) from error
         log.warning("%s: another process has it open; as long as it reads, the log beside it grows", self.path)
 
-    def _connect(self, timeout_s: float, locking: str) -> sqlite3.Connection:
+    def _connect(self, timeout_s: float, locking: str, must_write: bool = True) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, cached_statements=64)
         try:
             db.execute(f"PRAGMA locking_mode = {locking}")  # before the first look at the log: no -shm is then made
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new database; has no effect on one with tables
+            if must_write:
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new database; has no effect on one with tables
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {self.synchronous}")
             db.execute(f"PRAGMA wal_autocheckpoint = {_AUTOCHECKPOINT_PAGES}")
             db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
             db.execute("PRAGMA temp_store = MEMORY")  # statement journals of a group's changes, of a few pages
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("COMMIT")
+            if must_write:
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("COMMIT")
         except sqlite3.Error:
             db.close()
             raise
@@ -136,6 +138,15 @@ class Database:
         """Close the connection; an open transaction is rolled back."""
         self.connection.close()
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open. Raises ``StoreError`` if the connection is closed: it could not be opened
+        again after a checkpoint."""
+        try:
+            return self.connection.in_transaction
+        except sqlite3.ProgrammingError as error:
+            raise self._error(error) from error
+
     def probe(self) -> None:
         """Read from the file. Raises ``StoreBusy`` if another process keeps its log from being folded."""
         self.value("fact:applied")
@@ -150,8 +161,17 @@ class Database:
             return not busy
         _, pages, folded = self.row("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody
         self.close()  # the other process may have closed it
-        self.connect()
+        try:
+            self.connect()
+        except StoreBusy:  # it writes at present: each group waits for it
+            self._connect_for_later()
         return bool(pages == folded)
+
+    def _connect_for_later(self) -> None:
+        try:
+            self.connection = self._connect(self.busy_ms / 1000, "NORMAL", must_write=False)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
 
     def wal_bytes(self) -> int:
         """The length of the write-ahead log; 0 if there is none."""

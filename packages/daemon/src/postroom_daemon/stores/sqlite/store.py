@@ -21,7 +21,7 @@ from postroom_common.protocol import State
 
 from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
-from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreDamaged, StoreError
+from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreBusy, StoreDamaged, StoreError
 from ..book import QueueBook
 from .changes import Changes
 from .database import Database, translated
@@ -179,19 +179,18 @@ class SqliteStore(Store):
             one.rollback()
         self.applied = self.folding = self._applied_before
         has_savepoint, self._has_savepoint = self._has_savepoint, False
-        connection = self.db.connection
         try:
-            if has_savepoint and connection.in_transaction:
-                connection.execute("ROLLBACK TO one_group")
-                connection.execute("RELEASE one_group")
-        except sqlite3.Error as error:
-            if connection.in_transaction:
-                raise translated(error, self.db.path) from error
+            if has_savepoint and self.db.in_transaction:
+                self.db.command("ROLLBACK TO one_group")
+                self.db.command("RELEASE one_group")
+        except StoreError:
+            if self.db.in_transaction:
+                raise
         self._check_transaction()
 
     def flush(self) -> None:
         """Commit the changes of all groups since the last time; a process that is killed before folds them again."""
-        if not (self._groups or self._earlier or self.db.connection.in_transaction):
+        if not (self._groups or self._earlier or self.db.in_transaction):
             return
         self._begin_transaction()
         if self._referenced:
@@ -229,7 +228,7 @@ class SqliteStore(Store):
             self._write(earlier)
             self.db.command("RELEASE earlier_groups")
         except StoreError:
-            if self.db.connection.in_transaction:
+            if self.db.in_transaction:
                 self.db.command("ROLLBACK TO earlier_groups")
                 self.db.command("RELEASE earlier_groups")
             raise
@@ -249,16 +248,15 @@ class SqliteStore(Store):
         """Begin the transaction of the database unless it is open: after some errors, also of a question, SQLite has
         rolled it back. Rows that are written outside of it would be there without what ``applied`` says."""
         self._check_transaction()
-        db = self.db.connection
-        if not db.in_transaction:
+        if not self.db.in_transaction:
             self.db.command("BEGIN IMMEDIATE")
-            self._rows_before = db.total_changes
+            self._rows_before = self.db.connection.total_changes
 
     def _check_transaction(self) -> None:
         """Raise ``StoreError`` if changes that were written are gone: after some errors, that of a commit among them,
         SQLite rolls back all of its transaction. Nothing may then be built on what ``applied`` says."""
-        db = self.db.connection
-        if self._groups and not db.in_transaction and db.total_changes != self._rows_before:
+        db = self.db
+        if self._groups and not db.in_transaction and db.connection.total_changes != self._rows_before:
             raise StoreError(f"{self.db.path}: groups that were not committed yet are rolled back; reopen the store")
 
     # --- what was read --------------------------------------------------------------------------------------------
@@ -553,7 +551,11 @@ class SqliteDisk(Disk):
         return durable
 
     def tidy(self) -> None:
-        self._store.flush()
+        try:
+            self._store.flush()
+        except StoreBusy as error:
+            log.warning("%s; the changes stay in memory", error)
+            return
         try:
             self._db.give_back()
         except StoreDamaged:
