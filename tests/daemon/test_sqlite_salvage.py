@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from postroom_daemon.stores.base import StoreDamaged
 from postroom_daemon.stores.sqlite.raw_pages import RawPages
 from postroom_daemon.stores.sqlite.schema import MSG_COLUMNS
 from postroom_daemon.stores.sqlite.store import SqliteStore
-from tests.conformance.bench import Bench, picture
+from tests.conformance.bench import Bench, picture, seen_in
 from tests.daemon.database import connection
+from tests.daemon.maintenance_runs import verified
 
 MakeBench = Callable[..., Bench]
 PAGE = 4096
@@ -213,3 +216,28 @@ def test_a_damaged_database_of_the_hybrid_store_keeps_its_bodies(make_bench: Mak
     found, _ = drain_over_damage(bench)
     assert found.items() <= waiting.items()
     assert len(found) > len(waiting) - 40
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "hybrid"])
+def test_what_damaged_rows_had_of_queues_and_failures_comes_back_from_the_journal(
+    make_bench: MakeBench, tmp_path: Path, backend: str
+) -> None:
+    bench = make_bench(backend).open()
+    fill(bench, 12)
+    for requeue in (True, False):
+        taken = bench.do("consume_next", queue="q")
+        receipt = {"messageKey": taken["message"]["messageKey"], "leaseId": taken["lease"]["leaseId"]}
+        bench.do("nack", **receipt, requeue=requeue, reason="broken")
+    bench.store.disk.checkpoint()
+    before = seen_in(bench)["queues"]
+    bench.close()
+    with closing(sqlite3.connect(database(bench))) as db, db:
+        db.execute("DELETE FROM kv WHERE value_type = 'queue' OR key LIKE 'fact:history:%'")
+    damaged = bytearray(database(bench).read_bytes())
+    damaged[:16] = bytes(16)
+    database(bench).write_bytes(damaged)
+    bench.open(refold=True)
+    assert seen_in(bench)["queues"] == before
+    bench.close()
+    report = verified(bench, tmp_path)
+    assert not report.faults, report.findings

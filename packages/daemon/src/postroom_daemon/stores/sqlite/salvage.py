@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,16 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from ...model.records import FACT_CLOCK, NO_DEATHS, Entry, Loss, QueueRecord, no_counts
+from ...model.records import (
+    FACT_CLOCK,
+    NO_DEATHS,
+    Entry,
+    Loss,
+    QueueRecord,
+    history_fact,
+    no_counts,
+    with_failure,
+)
 from ..base import Recovery, Store, StoreError
 from .database import Database, translated
 from .pages import Turns
@@ -135,8 +145,17 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
         into.execute(f"INSERT OR REPLACE INTO {kv} ({', '.join(KV_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     counts: dict[str, dict[str, int]] = {}
-    for queue, state, count in into.execute(f"SELECT queue, state, count(*) FROM {msg} GROUP BY queue, state"):
+    sizes: Counter[str] = Counter()
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    grouped = f"SELECT queue, state, count(*), sum(size) FROM {msg} GROUP BY queue, state"
+    for queue, state, count, size in into.execute(grouped):
         counts.setdefault(queue, no_counts())[state] = count
+        if state != State.DEAD:
+            sizes[queue] += size or 0
+    for queue, extra in into.execute(f"SELECT queue, extra FROM {msg} WHERE state = 'dead' AND extra != ''"):
+        reason = orjson.loads(extra)[0]
+        if reason:
+            reasons[queue][reason] += 1
     totals = {}
     expected = {}
     records = {}
@@ -151,6 +170,7 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
         records[name] = QueueRecord(name)
     for record in records.values():
         record.counts = counts.get(record.name, no_counts())
+        record.bytes, record.reasons = sizes[record.name], dict(reasons[record.name])
         put(f"queue:{record.name}", record.to_json(), "queue")
     row = into.execute(f"SELECT value FROM {kv} WHERE key = 'fact:applied'").fetchone()
     newest = into.execute(f"SELECT max(as_of) FROM {msg}").fetchone()[0] or 0
@@ -250,6 +270,7 @@ class Refold:
             f" (SELECT 1 FROM {tables['msg']} WHERE message_key = key) ORDER BY created_at, key"
         )
         self._lost: set[str] = set()  # messages without a row and without their publication
+        self._without_history: set[str] = set()  # messages whose failed attempts are no longer in a row
 
     def skips(self, event: Event) -> bool:
         """Whether an event is to be skipped: its change is there already, or its message is lost."""
@@ -258,7 +279,7 @@ class Refold:
             return False
         type_, key = event["type"], event.get("key")
         if key is None:
-            return bool(type_ == EventType.QUEUE_CREATED and self._store.queue(event["queue"]))
+            return type_ == EventType.QUEUE_CREATED and self._has_queue(event)
         found = self._rows(self._as_of, (key,))
         if not found:
             return self._is_lost(type_, key)
@@ -266,7 +287,26 @@ class Refold:
             return False
         if type_ == EventType.PUBLISHED and not self._rows(self._body, (key,)):
             self._heal(event)
+        if "failure" in event:
+            self._heal_history(event)
         return True
+
+    def _has_queue(self, event: Event) -> bool:
+        """Whether there is a record of the queue that an event created. One that was lost gets what the event says."""
+        record = self._store.queue(event["queue"])
+        if record is not None and not record.created_wall:
+            record = self._store.queue_for_update(event["queue"])
+            record.kind, record.created_wall = event["kind"], event["wallMs"]
+            record.expires_at = event.get("expiresAtEngineMs", 0)
+        return record is not None
+
+    def _heal_history(self, event: Event) -> None:
+        """The row of a message is there and that of its failed attempts is not; the journal has them."""
+        key, entry = event["key"], self._store.get(event["key"])
+        known = self._store.get_kv(history_fact(key))
+        if entry and entry.failures and (known is None or key in self._without_history):
+            self._without_history.add(key)
+            self._store.put_kv(history_fact(key), with_failure(known or [], event)[-entry.failures :])
 
     def _is_lost(self, type_: str, key: str) -> bool:
         if type_ == EventType.PUBLISHED:
