@@ -28,6 +28,7 @@ OURS: Final = {
     "/etc/tmpfiles.d/postroom.conf": "/usr/lib/tmpfiles.d/postroom.conf",
 }
 _BOX: Final = f"{IPC}/responses/box"
+_TOO_LONG: Final = _BOX + 128 * "4"
 #: What somebody may have done to a root, and what is said of it; in turns, for some hide others.
 DAMAGE: Final = (
     {
@@ -45,7 +46,7 @@ DAMAGE: Final = (
         f"install -d -o anna -g anna -m 0755 {_BOX}-1": f"{_BOX}-1: belongs to anna:anna with the mode 2755: the",
         f"install -d -o anna -g postroom -m 0777 {_BOX}-2": f"{_BOX}-2: belongs to anna:postroom with the mode 2777: ",
         f"touch {_BOX}-3": f"{_BOX}-3: is not a directory",
-        f"install -d -o anna '{_BOX} 4'": f"{_BOX} 4: is not a possible client id; anna created it",
+        f"install -d -o anna {_TOO_LONG}": f"{_TOO_LONG}: is not a possible client id; anna created it",
     },
     {
         f"rmdir {IPC}/dead": f"{IPC}/dead: is missing",
