@@ -518,6 +518,32 @@ def test_after_a_failed_checkpoint_nothing_builds_on_the_lost_groups(store: Sqli
     assert [entry.seq for entry in store.pages.entries("", 1000)] == list(range(10))
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64])
+def test_a_row_that_cannot_be_stored_is_an_error_of_the_store(store: SqliteStore, number: int) -> None:
+    store.begin()
+    entry = ready(1)
+    entry.priority = number
+    store.insert(entry, b"{}")
+    store.commit()
+    for act in (store.flush, lambda: ask(store)):
+        with pytest.raises(StoreError, match="cannot be stored"):
+            act()
+
+
+def test_long_facts_count_among_the_bytes_that_wait_to_be_written(store: SqliteStore) -> None:
+    before = store.disk.space_needed(1)
+    for number in range(10):
+        store.begin()
+        store.put_kv(f"history:{number}", ["x" * 100_000])
+        store.commit()
+    assert store.disk.space_needed(1) - before >= 1_000_000
+    for number in range(20):
+        store.begin()
+        store.put_kv(f"history:more:{number}", ["x" * 100_000])
+        store.commit()
+    assert store.disk.space_needed(1) - before < 2_100_000  # they were written
+
+
 def test_groups_share_a_database_transaction_until_the_store_is_flushed(store: SqliteStore) -> None:
     insert(store, range(3))
     store.applied = 7

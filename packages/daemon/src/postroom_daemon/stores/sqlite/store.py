@@ -243,6 +243,8 @@ class SqliteStore(Store):
             self._space.write(changes.bytes)
         except sqlite3.Error as error:
             raise translated(error, self.db.path) from error
+        except (OverflowError, TypeError, ValueError) as error:  # never "nothing was changed": the journal has it
+            raise StoreError(f"{self.db.path}: a row that cannot be stored: {error}") from error
 
     def _begin_transaction(self) -> None:
         """Begin the transaction of the database unless it is open: after some errors, also of a question, SQLite has
