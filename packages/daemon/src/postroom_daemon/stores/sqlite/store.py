@@ -249,8 +249,8 @@ class SqliteStore(Store):
     def _begin_transaction(self) -> None:
         """Begin the transaction of the database unless it is open: after some errors, also of a question, SQLite has
         rolled it back. Rows that are written outside of it would be there without what ``applied`` says."""
-        self._check_transaction()
         if not self.db.in_transaction:
+            self._check_transaction()
             self.db.command("BEGIN IMMEDIATE")
             self._rows_before = self.db.connection.total_changes
 
