@@ -165,7 +165,9 @@ class PayloadBodies(ReferencedBodies):
     def flush(self) -> None:
         if self._leaving:
             self._store.put_kv(LEAVING_KV, self._leaving)
-            self._leaving.clear()
+
+    def flushed(self) -> None:
+        self._leaving.clear()
 
     def commit(self) -> None:
         self.payloads.commit()

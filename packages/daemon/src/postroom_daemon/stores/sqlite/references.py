@@ -46,6 +46,9 @@ class ReferencedBodies(Bodies):
     def flush(self) -> None:
         """The changes since the last time are about to be committed to the database."""
 
+    def flushed(self) -> None:
+        """They are committed."""
+
     def commit(self) -> None:
         """See ``Participant``."""
 

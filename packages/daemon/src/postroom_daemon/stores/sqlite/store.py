@@ -201,6 +201,8 @@ class SqliteStore(Store):
             self.put_kv("applied", self.applied)
         self._write_changes()
         self.db.command("COMMIT")
+        if self._referenced:
+            self._referenced.flushed()
         self._groups = 0
         self._applied_stored = self.applied
         self._changed.clear()
