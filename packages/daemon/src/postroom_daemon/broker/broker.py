@@ -348,6 +348,7 @@ class Broker:
             if full and len(requests) > 1:
                 for request in requests:
                     self._run([request], with_tasks=False)
+                    self.store.disk.tidy()  # the next one needs space for itself alone
                 return
             rest = []
         for request in requests:
