@@ -265,10 +265,10 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(served: RunningService) 
     assert served.shows("Result") == "success"
     assert served.shows("ExecMainStatus") == "0"
     for publisher in publishers:
-        assert publisher.stdout and publisher.stderr
-        keys += publisher.stdout.read().split()  # communicate would miss what readline has read ahead
-        assert not publisher.stderr.read()
-        publisher.wait()
+        with publisher:
+            assert publisher.stdout and publisher.stderr
+            keys += publisher.stdout.read().split()  # communicate would miss what readline has read ahead
+            assert not publisher.stderr.read()
     served.start()
     published = {event.get("key") for event in served.events() if event["type"] == "published"}
     assert keys
