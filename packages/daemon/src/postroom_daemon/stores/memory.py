@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any, ClassVar
 
 from postroom_common.protocol import State
@@ -63,8 +63,7 @@ class MemoryStore(Store, Due, Pages):
     # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        entry = self._entries.values.get(key)
-        return copy(entry) if entry else None
+        return self._entries.values.get(key)
 
     def envelope(self, key: str) -> bytes:
         try:
@@ -75,16 +74,16 @@ class MemoryStore(Store, Due, Pages):
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.count(entry.queue, None, entry.state, entry.size)
         self._envelopes.set(entry.key, envelope)
-        self._entries.set(entry.key, copy(entry))
+        self._entries.set(entry.key, entry)
 
     def update(self, entry: Entry, before: State) -> None:
         self._book.count(entry.queue, before, entry.state, entry.size)
-        self._entries.set(entry.key, copy(entry))
+        self._entries.set(entry.key, entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
         self._book.count(source, before, None, entry.size)
         self._book.count(entry.queue, None, entry.state, entry.size)
-        self._entries.set(entry.key, copy(entry))
+        self._entries.set(entry.key, entry)
 
     def delete(self, entry: Entry, before: State) -> None:
         self._book.count(entry.queue, before, None, entry.size)
@@ -136,7 +135,7 @@ class MemoryStore(Store, Due, Pages):
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         heads = [self._head(queue, target) for target in {"", consumer}]
         best = min((head for head in heads if head), default=None)
-        return copy(self._entries.values[best[2]]) if best else None
+        return self._entries.values[best[2]] if best else None
 
     def _head(self, queue: str, target: str) -> _Ready | None:
         heap = self._ready.get((queue, target))
@@ -154,7 +153,7 @@ class MemoryStore(Store, Due, Pages):
             due, _, key = heapq.heappop(self._due)
             entry = self._entries.values.get(key)
             if entry and entry.state is State.DELAYED and entry.due == due:
-                ready = copy(entry)
+                ready = entry.copy()
                 ready.state = State.READY
                 self.update(ready, State.DELAYED)
                 queues.append(entry.queue)
@@ -178,7 +177,7 @@ class MemoryStore(Store, Due, Pages):
             until, _, key = heapq.heappop(heap)
             entry = self._entries.values.get(key)
             if entry and end(entry) == until:
-                found[key] = copy(entry)
+                found[key] = entry
         for entry in found.values():  # looking changes nothing: the caller may not get to all of them
             heapq.heappush(heap, (end(entry), entry.seq, entry.key))
         return list(found.values())
@@ -190,24 +189,21 @@ class MemoryStore(Store, Due, Pages):
         all_there = (e for e in self._entries.values.values() if e.state is state and queue in ("", e.queue))
         found = [(self._place_of(e), e) for e in all_there]
         page = sorted((one for one in found if one[0] > after), key=lambda one: one[0])[: limit + 1]
-        return [copy(e) for _, e in page[:limit]], page[limit - 1][0] if len(page) > limit else ()
+        return [e for _, e in page[:limit]], page[limit - 1][0] if len(page) > limit else ()
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         leased = (e for e in self._entries.values.values() if e.lease_until and queue in ("", e.queue))
         found = sorted((e.lease_until, e.seq, e.key) for e in leased if (e.lease_until, e.seq) > after)
         following = found[limit - 1][:2] if len(found) > limit else ()
-        return [copy(self._entries.values[key]) for _, _, key in found[:limit]], following
+        return [self._entries.values[key] for _, _, key in found[:limit]], following
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         found = [e for e in self._entries.values.values() if e.queue == queue and e.state is State.DEAD]
         found.sort(key=lambda e: (e.dead_at, e.seq))
-        return [copy(e) for e in found if (e.dead_at, e.seq) > after][:limit]
+        return [e for e in found if (e.dead_at, e.seq) > after][:limit]
 
     def entries(self, after: str, limit: int) -> list[Entry]:
-        return [
-            copy(self._entries.values[key])
-            for key in sorted(key for key in self._entries.values if key > after)[:limit]
-        ]
+        return [self._entries.values[key] for key in sorted(key for key in self._entries.values if key > after)[:limit]]
 
     def _place_of(self, entry: Entry) -> Cursor:
         """The place of an entry among those of its state."""
@@ -227,7 +223,7 @@ class MemoryStore(Store, Due, Pages):
         ready = (e for e in self._entries.values.values() if e.queue == queue and e.state is State.READY)
         if consumer is not None:
             ready = (e for e in ready if e.target in ("", consumer) and self._is_next(e))
-        return copy(min(ready, key=lambda e: e.seq, default=None))
+        return min(ready, key=lambda e: e.seq, default=None)
 
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.values.get(name)
