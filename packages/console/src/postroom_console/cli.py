@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -235,7 +236,7 @@ def guarded(work: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+        _end_output()
         return 0
     except Unreachable as error:
         _warn(str(error))
@@ -248,8 +249,17 @@ def guarded(work: Callable[[], None]) -> int:
         return EXIT_FAILED
     except OSError as error:
         _warn(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))
+        _end_output()
         return EXIT_FAILED
     return 0
+
+
+def _end_output() -> None:
+    """Write what standard output still takes, and drop the rest: the interpreter flushes once more at its end, and
+    another error there would change the exit status."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _problem_of_terminal() -> str:
