@@ -55,7 +55,7 @@ class RunningService:
 
     def until_ready_again(self, before: int) -> None:
         """Wait until another process than ``before`` serves."""
-        self.machine.until(lambda: self.is_ready() and self.pid != before, "the service is ready again")
+        self.machine.until(lambda: self.pid not in (0, before) and self.is_ready(), "the service is ready again")
 
     def log(self) -> str:
         return self.machine.run("journalctl", "--unit", UNIT, "--no-pager", "--output", "cat")
