@@ -127,6 +127,19 @@ def test_an_event_of_a_newer_version_is_skipped_unless_it_is_about_a_queue(bench
 
 
 @pytest.mark.parametrize("make", [lambda path: MemoryStore(), lambda path: SqliteStore(path / "s.db")])
+def test_an_event_of_an_unknown_message_makes_no_queue(tmp_path: Path, make: Callable[[Path], Store]) -> None:
+    store = make(tmp_path)
+    store.open()
+    store.begin()
+    event = {"id": 1, "epoch": 1, "engineMs": 5, "wallMs": 5, "queue": "lost", "key": "msg:lost:1"}
+    with pytest.raises(NotStored):
+        apply(event | {"type": "acked", "heldMs": 1}, store)
+    assert store.queue("lost") is None and store.applied == 0
+    store.rollback()
+    store.close()
+
+
+@pytest.mark.parametrize("make", [lambda path: MemoryStore(), lambda path: SqliteStore(path / "s.db")])
 def test_an_event_that_does_not_fit_raises_and_changes_nothing(tmp_path: Path, make: Callable[[Path], Store]) -> None:
     store = make(tmp_path)
     base = {"epoch": 1, "engineMs": 5, "wallMs": 5, "queue": "q", "key": "msg:q:1"}

@@ -21,6 +21,7 @@ from tests.conformance.bench import Bench, CountedIds, picture
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.cpp_database import MAKES, CppDatabase
 from tests.daemon.cpp_files import write_body
+from tests.daemon.cpp_states import check_imported
 
 MakeBench = Callable[..., Bench]
 MINUTE = 60_000
@@ -78,33 +79,7 @@ def test_every_message_is_imported_with_its_state_body_and_age(make_bench: MakeB
     old.close()
     import_into(bench)
     bench.open()
-    now = bench.live.clock.now()
-    entries = {name: bench.store.get(key) for name, key in keys.items()}
-    states = {name: entry.state for name, entry in entries.items() if entry}
-    assert states == {
-        "first": State.READY, "ready": State.READY, "requeued": State.READY, "delayed": State.DELAYED,
-        "due": State.READY, "retried": State.DELAYED, "leased": State.INFLIGHT, "over": State.INFLIGHT,
-        "dead": State.DEAD, "nacked": State.DEAD, "targeted": State.READY,
-    }  # fmt: skip
-    for name, entry in entries.items():
-        assert entry is not None
-        assert now.engine - entry.created == now.wall - entry.created_wall, name
-    of = {name: entry for name, entry in entries.items() if entry}
-    assert of["first"].created_wall == bench.clocks.wall_ms - 50 * MINUTE and of["first"].priority == 2
-    assert orjson.loads(bench.store.envelope(keys["first"])) == {
-        "parts": [{"text": "text"}],
-        "attributes": {"text": '{"k":"v"}'},
-    }
-    assert of["requeued"].attempt == 3 and of["retried"].attempt == 2
-    assert of["delayed"].due == now.engine + 5 * MINUTE and of["retried"].due == now.engine + 7 * MINUTE
-    assert of["leased"].lease_until == now.engine + 20_000 and of["over"].lease_until == now.engine
-    assert of["targeted"].target == "worker-7"
-    (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
-    assert (letter["reason"], letter["reasonCode"], letter["attempt"], letter["dlqAt"]) == (
-        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.clocks.wall_ms - MINUTE,
-    )  # fmt: skip
-    (letter,) = bench.do("list_dlq", queue="other")["messages"]
-    assert (letter["reason"], letter["reasonCode"]) == ("", "REJECTED")
+    check_imported(bench, keys, reason_of_nacked="")
     counts = bench.do("status", queue="telemetry")["metrics"]
     assert counts == {"ready": 4, "inflight": 1, "delayed": 3, "held": 0, "dlq": 1}
     assert bench.do("status", queue="telemetry")["oldestReadyAgeMs"] == 50 * MINUTE

@@ -22,6 +22,7 @@ from tests.conformance.bench import Bench, CountedIds, picture
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.cpp_files import CppDirectory, guid
+from tests.daemon.cpp_states import check_imported
 from tests.wire.daemon import wait_until
 
 MakeBench = Callable[..., Bench]
@@ -64,39 +65,13 @@ def every_state(old: CppDirectory) -> dict[str, str]:
     }  # fmt: skip
 
 
-STATES = {
-    "first": State.READY, "ready": State.READY, "requeued": State.READY, "delayed": State.DELAYED, "due": State.READY,
-    "retried": State.DELAYED, "leased": State.INFLIGHT, "over": State.INFLIGHT, "dead": State.DEAD,
-    "nacked": State.DEAD, "targeted": State.READY,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("backend", ["filesystem", "sqlite", "hybrid"])
 def test_every_message_is_there_in_its_state_with_its_body_and_its_age(make_bench: MakeBench, backend: str) -> None:
     bench = make_bench(backend)
     keys = every_state(directory(bench))
     import_into(bench)
     bench.open()
-    now = bench.live.clock.now()
-    of = {name: entry for name, key in keys.items() if (entry := bench.store.get(key))}
-    assert {name: entry.state for name, entry in of.items()} == STATES
-    for name, entry in of.items():
-        assert now.engine - entry.created == now.wall - entry.created_wall, name
-    assert of["first"].created_wall == bench.clocks.wall_ms - 50 * MINUTE and of["first"].priority == 2
-    assert orjson.loads(bench.store.envelope(keys["first"])) == {
-        "parts": [{"text": "text"}],
-        "attributes": {"text": '{"k":"v"}'},
-    }
-    assert of["requeued"].attempt == 3 and of["retried"].attempt == 2
-    assert of["delayed"].due == now.engine + 5 * MINUTE and of["retried"].due == now.engine + 7 * MINUTE
-    assert of["leased"].lease_until == now.engine + 20_000 and of["over"].lease_until == now.engine
-    assert of["targeted"].target == "worker-7"
-    (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
-    assert (letter["reason"], letter["reasonCode"], letter["attempt"], letter["dlqAt"]) == (
-        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.clocks.wall_ms - MINUTE,
-    )  # fmt: skip
-    (letter,) = bench.do("list_dlq", queue="other")["messages"]
-    assert (letter["reason"], letter["reasonCode"]) == ("bad value", "REJECTED")
+    check_imported(bench, keys, reason_of_nacked="bad value")
 
 
 def test_messages_come_in_the_order_in_which_they_were_published_there(make_bench: MakeBench) -> None:

@@ -33,10 +33,9 @@ def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
     of_message = OF_MESSAGES.get(type_)
     if of_message:
         store.folding = event_id
-        record = queue_of(event, store)
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
             of_message(event, store, observer)
-        _count(event, type_, record, store)
+        _count(event, type_, queue_of(event, store), store)
     elif type_ in OF_QUEUES:
         store.folding = event_id
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
