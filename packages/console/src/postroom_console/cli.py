@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -255,11 +254,12 @@ def guarded(work: Callable[[], None]) -> int:
 
 
 def _end_output() -> None:
-    """Write what standard output still takes, and drop the rest: the interpreter flushes once more at its end, and
-    another error there would change the exit status."""
-    with suppress(OSError):
+    """Write what standard output still takes. What it refuses is dropped: the interpreter flushes once more at its end,
+    and another error there would change the exit status."""
+    try:
         sys.stdout.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _problem_of_terminal() -> str:
