@@ -512,7 +512,7 @@ def test_it_can_be_imported_into_a_new_root_of_the_filesystem_store(make_bench: 
     assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
 
 
-def test_the_command_imports_and_a_second_one_has_nothing_to_import(make_bench: MakeBench) -> None:
+def test_the_command_imports_and_a_second_one_says_where_the_imported_data_is(make_bench: MakeBench) -> None:
     bench = make_bench()
     old = database(bench)
     old.message("A")
@@ -525,7 +525,7 @@ def test_the_command_imports_and_a_second_one_has_nothing_to_import(make_bench: 
     shown = orjson.loads(done.stdout)
     assert shown["counts"] == {"queues": 1, "messages ready": 1} and shown["old"] == str(before(bench))
     again = CliRunner().invoke(main, arguments)
-    assert again.exit_code == 1 and "there is no database of the C++ system" in again.output
+    assert again.exit_code == 1 and f"was imported already; it is in {before(bench)} now" in again.output
 
 
 def test_a_shell_completes_the_system_after_import() -> None:

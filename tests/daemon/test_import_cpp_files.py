@@ -336,7 +336,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_command_imports_and_a_second_one_has_nothing_to_import(make_bench: MakeBench) -> None:
+def test_the_command_imports_and_a_second_one_says_where_the_imported_data_is(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem")
     old = directory(bench)
     every_state(old)
@@ -349,7 +349,7 @@ def test_the_command_imports_and_a_second_one_has_nothing_to_import(make_bench: 
     assert status == 0 and f"the old data is {old.root}.before-migration" in output
     assert contents(Path(f"{old.root}.before-migration")) == there
     status, output = run(*words)
-    assert status == 1 and "no directory of its messages" in output
+    assert status == 1 and f"was imported already; it is in {old.root}.before-migration now" in output
     assert run("verify", "--root", bench.path, "--backend", "filesystem")[0] == 0
 
 

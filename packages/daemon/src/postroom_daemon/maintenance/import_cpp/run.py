@@ -145,6 +145,12 @@ def _importable(config: Config) -> list[CppData]:
     settings = config.settings
     found = found_in(settings)
     if not found:
+        earlier = _imported_before(settings)
+        if earlier:
+            raise ImportRefused(
+                f"the data of the C++ system was imported already; it is in {earlier} now. To import it once more, make"
+                " a new root, and put it there under its old name"
+            )
         raise ImportRefused(
             f"there is no database of the C++ system at {settings.sqlite_db_path}, and no directory of its messages at"
             f" {settings.filesystem_root}: put it there, or name it by sqlite.dbPath or filesystem.root; a database"
@@ -170,6 +176,15 @@ def _importable(config: Config) -> list[CppData]:
             " the store away if it is not needed"
         )
     return found
+
+
+def _imported_before(settings: Settings) -> Path | None:
+    """Where the data of an earlier import is now."""
+    if not is_used(settings.journal_root):
+        return None
+    names = (settings.sqlite_db_path, settings.filesystem_root)
+    olds = [path.with_name(path.name + _OLD_SUFFIX) for path in names]
+    return next((old for old in olds if old.exists()), None)
 
 
 def _own_store(data: CppData, settings: Settings) -> list[Path]:
