@@ -9,7 +9,7 @@ from postroom_common.events import Event, EventType, encode_event, raw_json
 
 from ..engine.context import Draft
 from ..engine.fold import apply
-from ..model.observer import UNOBSERVED, Observer
+from ..model.observer import UNOBSERVED, Observers
 from ..platform.clock import Now
 from ..stores.base import Store
 
@@ -27,14 +27,14 @@ class Group:
         epoch: int,
         last_id: int,
         lead: Draft | None = None,
-        observer: Observer = UNOBSERVED,
+        observers: Observers = UNOBSERVED,
     ) -> None:
         self.events: list[Event] = []
         self.types: set[str] = set()
         self.by_request: dict[bytes, list[Event]] = {}
         self.last_id = last_id
         self._store = store
-        self._observer = observer
+        self._observers = observers
         #: What all events of the group begin with, in the order in which the journal has it.
         self._common: Event = {"id": 0, "epoch": epoch, "req": 0, "grp": 0, "engineMs": now.engine, "wallMs": now.wall}
         self._lead = lead
@@ -56,7 +56,7 @@ class Group:
             lead, self._lead = self._lead, None
             self.record([lead])
         events: list[Event] = []
-        common, store, observer = self._common, self._store, self._observer
+        common, store, observers = self._common, self._store, self._observers
         has_files = store.bodies.separate
         while drafts:
             for draft in drafts:
@@ -65,7 +65,7 @@ class Group:
                 event["id"] = self.last_id
                 if has_files and event["type"] == EventType.PUBLISHED:
                     self._extract_body(event)
-                apply(event, store, observer)
+                apply(event, store, observers)
                 self.types.add(event["type"])
                 events.append(event)
             drafts = more() if more else []

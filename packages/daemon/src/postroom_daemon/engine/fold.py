@@ -11,15 +11,15 @@ from typing import Final
 from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
-from ..model.observer import UNOBSERVED, Observer
+from ..model.observer import UNOBSERVED, Observers
 from ..model.records import FACT_DAMAGE, FACT_LOSSES, QueueRecord, with_damage, with_loss
 from ..stores.base import Store, StoreError
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, queue_of
 
 
-def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
-    """Fold one event into the store's open transaction, and show ``observer`` the changes.
+def apply(event: Event, store: Store, observers: Observers = UNOBSERVED) -> None:
+    """Fold one event into the store's open transaction, and show ``observers`` the changes.
 
     Raises ``NotStored`` or ``IllegalTransition`` before anything changes, and ``StoreError``; the caller must then roll
     the transaction back.
@@ -34,7 +34,7 @@ def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
     if of_message:
         store.folding = event_id
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
-            of_message(event, store, observer)
+            of_message(event, store, observers)
         _count(event, type_, queue_of(event, store), store)
     elif type_ in OF_QUEUES:
         store.folding = event_id
@@ -45,7 +45,7 @@ def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
     elif "queue" in event:  # written by a newer version, and about something that this version stores
         raise StoreError(f"event {event_id} is of type {type_!r}, unknown to this postroomd: upgrade it")
     store.applied = event_id
-    for call in observer.by_type.get(type_, ()):
+    for call in observers.by_type.get(type_, ()):
         call(event)
 
 

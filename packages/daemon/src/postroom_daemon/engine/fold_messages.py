@@ -9,7 +9,7 @@ from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ..model.lifecycle import check_transition
-from ..model.observer import Observer
+from ..model.observer import Observers
 from ..model.principal import stored_account
 from ..model.records import BodyReference, Entry, QueueRecord, history_fact, with_failure
 from ..stores.base import NotStored, Store
@@ -19,7 +19,7 @@ from .fold_queues import end_claim, queue_of
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
 
-def _published(event: Event, store: Store, observer: Observer) -> None:
+def _published(event: Event, store: Store, observers: Observers) -> None:
     engine = event["engineMs"]
     entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
     if len(event) > _PLAIN_FIELDS:
@@ -34,7 +34,7 @@ def _published(event: Event, store: Store, observer: Observer) -> None:
         reference = BodyReference.from_json(event["body"])
         entry.size = reference.length
         store.bodies.insert(entry, reference)
-    observer.published(entry)
+    observers.published(entry)
 
 
 def _set_options(entry: Entry, event: Event) -> None:
@@ -52,8 +52,8 @@ def _set_options(entry: Entry, event: Event) -> None:
     entry.publisher_uid = str(event.get("publisher", ""))
 
 
-def _leased(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move_leased(event, store, observer)
+def _leased(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move_leased(event, store, observers)
     entry.lease_id = event["lease"]
     entry.consumer_id = event["consumer"]
     entry.holder_uid = stored_account(event)
@@ -62,37 +62,37 @@ def _leased(event: Event, store: Store, observer: Observer) -> None:
     entry.attempt = event["attempt"]
     store.update(entry, before)
     if entry.state is State.INFLIGHT:
-        observer.leased(entry)
+        observers.leased(entry)
 
 
-def _extended(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move_leased(event, store, observer)
+def _extended(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move_leased(event, store, observers)
     entry.lease_until = event["untilEngineMs"]
     store.update(entry, before)
 
 
-def _ended(event: Event, store: Store, observer: Observer) -> None:
+def _ended(event: Event, store: Store, observers: Observers) -> None:
     entry = _stored(event, store)
-    _step(entry, event, observer, None)
-    _remove(entry, entry.state, store, observer)
+    _step(entry, event, observers, None)
+    _remove(entry, entry.state, store, observers)
 
 
-def _released(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.DEAD if event.get("state") == State.DEAD else State.READY)
+def _released(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.DEAD if event.get("state") == State.DEAD else State.READY)
     entry.attempt = event["attempt"]
     _end_lease(entry)
     store.update(entry, before)
 
 
-def _retried(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.DELAYED)
+def _retried(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.DELAYED)
     entry.due = event["dueEngineMs"]
     _fail(entry, event, store)
     store.update(entry, before)
 
 
-def _died(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.DEAD)
+def _died(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.DEAD)
     entry.dead_at = event["engineMs"]
     entry.reason = str(event["failure"]["reasonCode"])
     entry.phase = event.get("phase", "")
@@ -101,8 +101,8 @@ def _died(event: Event, store: Store, observer: Observer) -> None:
     store.update(entry, before)
 
 
-def _reprocessed(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.READY)
+def _reprocessed(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.READY)
     _count_reason(entry, -1, store)
     entry.attempt = 0
     entry.dead_at = 0
@@ -112,19 +112,19 @@ def _reprocessed(event: Event, store: Store, observer: Observer) -> None:
     _place(entry, event, before, store)
 
 
-def _held(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.HELD)
+def _held(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.HELD)
     store.update(entry, before)
 
 
-def _unheld(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.DELAYED if "dueEngineMs" in event else State.READY)
+def _unheld(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.DELAYED if "dueEngineMs" in event else State.READY)
     entry.due = event.get("dueEngineMs", entry.due)
     store.update(entry, before)
 
 
-def _moved(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, None, stays=True)
+def _moved(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, None, stays=True)
     entry.expires = event.get("expiresEngineMs", 0)
     _place(entry, event, before, store)
 
@@ -145,21 +145,21 @@ def _place(entry: Entry, event: Event, before: State, store: Store) -> None:
     store.queue_for_update(target).used = event["engineMs"]
 
 
-def _retargeted(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, None, stays=True)
+def _retargeted(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, None, stays=True)
     entry.target = ""
     entry.fallback = 0
     store.update(entry, before)
 
 
-def _rescheduled(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, None, stays=True)
+def _rescheduled(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, None, stays=True)
     entry.due = event["dueEngineMs"]
     store.update(entry, before)
 
 
-def _quarantined(event: Event, store: Store, observer: Observer) -> None:
-    entry, before = _move(event, store, observer, State.DEAD)
+def _quarantined(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, State.DEAD)
     entry.phase = event["phase"]
     store.update(entry, before)
 
@@ -179,28 +179,28 @@ def _stored(event: Event, store: Store) -> Entry:
 
 
 def _move(
-    event: Event, store: Store, observer: Observer, after: State | None, stays: bool = False
+    event: Event, store: Store, observers: Observers, after: State | None, stays: bool = False
 ) -> tuple[Entry, State]:
     """The message of an event, to be changed, in its new state (unchanged if it ``stays``), and its previous state."""
     entry = _stored(event, store).copy()
-    return entry, _step(entry, event, observer, entry.state if stays else after)
+    return entry, _step(entry, event, observers, entry.state if stays else after)
 
 
-def _step(entry: Entry, event: Event, observer: Observer, after: State | None) -> State:
+def _step(entry: Entry, event: Event, observers: Observers, after: State | None) -> State:
     """Set the new state of the message of an event; None: it is about to be removed. Returns the previous one."""
     before = entry.state
     check_transition(before, event["type"], after)
     if before is State.INFLIGHT and after is not State.INFLIGHT:
-        observer.lease_ended(entry)
+        observers.lease_ended(entry)
     if after is not None:
         entry.state = after
     return before
 
 
-def _move_leased(event: Event, store: Store, observer: Observer) -> tuple[Entry, State]:
+def _move_leased(event: Event, store: Store, observers: Observers) -> tuple[Entry, State]:
     """Like ``_move`` to in flight, except that a leased dead letter stays dead."""
     entry = _stored(event, store).copy()
-    return entry, _step(entry, event, observer, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
+    return entry, _step(entry, event, observers, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
@@ -225,18 +225,18 @@ def _fail(entry: Entry, event: Event, store: Store) -> None:
     _end_lease(entry)
 
 
-def _remove(entry: Entry, before: State, store: Store, observer: Observer) -> None:
+def _remove(entry: Entry, before: State, store: Store, observers: Observers) -> None:
     """Delete a message and its history."""
     if before is State.DEAD:
         _count_reason(entry, -1, store)
     store.delete(entry, before)
-    observer.removed(entry)
+    observers.removed(entry)
     if entry.failures:
         store.put_kv(history_fact(entry.key), None)
 
 
 #: The fold of each type of event about a message.
-OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observer], None]]] = {
+OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observers], None]]] = {
     EventType.PUBLISHED: _published,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final, Protocol
 
 from postroom_common.events import Event, EventType
@@ -26,8 +25,6 @@ class Observer:
 
     #: Types of the events for which ``folded`` is called.
     event_types: ClassVar[frozenset[EventType]] = frozenset()
-    #: What the fold calls, by type of event.
-    by_type: Mapping[str, Sequence[Callable[[Event], None]]] = MappingProxyType({})
 
     def published(self, entry: Entry) -> None:
         """A new message was stored."""
@@ -45,46 +42,37 @@ class Observer:
         """An event of one of the ``event_types`` was folded."""
 
 
-#: For a fold that nobody observes.
-UNOBSERVED: Final = Observer()
-
-
-_HOOKS: Final = ("published", "leased", "lease_ended", "removed")
-
-
-class Observers(Observer):
-    """Several observers as one. Each is called only for what it overrides, and for events of the types it names."""
+class Observers:
+    """What the fold calls: several observers as one, under the names of ``Observer``. Each is called only for what it
+    overrides, and for events of the types it names (``by_type``)."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         listed = list(observers)
-        self._calls: dict[str, list[Callable[[Entry], None]]] = {}
-        for name in _HOOKS:
-            overriding = [one for one in listed if getattr(type(one), name) is not getattr(Observer, name)]
-            self._calls[name] = [getattr(one, name) for one in overriding]
-            if len(overriding) == 1:  # this is called for every message: without a detour
-                setattr(self, name, self._calls[name][0])
-        by_type: dict[str, list[Callable[[Event], None]]] = {}
+        self.published = _of_overriding(listed, "published")
+        self.leased = _of_overriding(listed, "leased")
+        self.lease_ended = _of_overriding(listed, "lease_ended")
+        self.removed = _of_overriding(listed, "removed")
+        self.by_type: dict[str, list[Callable[[Event], None]]] = {}
         for one in listed:
             for type_ in one.event_types:
-                by_type.setdefault(type_, []).append(one.folded)
-        self.by_type = by_type
+                self.by_type.setdefault(type_, []).append(one.folded)
 
-    def published(self, entry: Entry) -> None:
-        """See ``Observer``."""
-        for call in self._calls["published"]:
+
+def _of_overriding(observers: list[Observer], name: str) -> Callable[[Entry], None]:
+    """One function that calls the method ``name`` of each observer that overrides it: the method itself if it is the
+    only one, since this is called for every message."""
+    calls: list[Callable[[Entry], None]] = [
+        getattr(one, name) for one in observers if getattr(type(one), name) is not getattr(Observer, name)
+    ]
+    if len(calls) == 1:
+        return calls[0]
+
+    def call_all(entry: Entry) -> None:
+        for call in calls:
             call(entry)
 
-    def leased(self, entry: Entry) -> None:
-        """See ``Observer``."""
-        for call in self._calls["leased"]:
-            call(entry)
+    return call_all
 
-    def lease_ended(self, entry: Entry) -> None:
-        """See ``Observer``."""
-        for call in self._calls["lease_ended"]:
-            call(entry)
 
-    def removed(self, entry: Entry) -> None:
-        """See ``Observer``."""
-        for call in self._calls["removed"]:
-            call(entry)
+#: For a fold that nobody observes.
+UNOBSERVED: Final = Observers(())
