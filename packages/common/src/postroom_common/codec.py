@@ -7,9 +7,9 @@ integer outside 64 bits, at most ``JSON_DEPTH_LIMIT`` levels.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -18,10 +18,8 @@ from .protocol import JSON_DEPTH_LIMIT, ErrorCode, is_id
 from .trace import is_traceparent
 
 _INTEGER_LIMIT = 2.0**63
-_LOOK_AGAIN = 2**40
 #: Types of a time in the envelope.
 _TIMES = frozenset({int, type(None), float, bool})
-_SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
 class Request(NamedTuple):
@@ -45,27 +43,23 @@ def strict_loads(data: bytes) -> Any:
     Raises ``ValueError`` with a reason for people.
     """
     value = orjson.loads(data)  # refuses NaN, 1e999, lone surrogates, bad UTF-8, endless depth
-    # Each key is followed by a colon. If the cheap count of colons differs from the number of keys, either a key is
-    # duplicate or a string only looks like a key: the slow parser decides.
-    keys = _count_keys((value,), JSON_DEPTH_LIMIT + 1)
-    if _SPACED_COLON.search(data) or b'\\\\"' in data or data.count(b'":') - data.count(b'\\":') != keys:
-        json.loads(data, parse_int=_integer_in_range, object_pairs_hook=_no_duplicates)
+    if data.count(b"{") + data.count(b"[") > JSON_DEPTH_LIMIT:
+        _check_depth(value)
+    # orjson keeps the last of duplicate keys, and reads an integer beyond 64 bits as a float: written again, such a
+    # document differs. So does one that merely has spaces or other escapes: then the slow parser decides.
+    if orjson.dumps(value) != data:
+        _STRICT.decode(data.decode())
     return value
 
 
-def _count_keys(container: Any, depth: int) -> int:
-    """The number of keys of all objects in ``container``. A number that may have been an integer beyond 64 bits adds so
-    much that the count matches no document."""
-    if depth == 0:
-        raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
-    count, items = (len(container), container.values()) if type(container) is dict else (0, container)
-    for item in items:
-        kind = type(item)
-        if kind is dict or kind is list:
-            count += _count_keys(item, depth - 1)
-        elif kind is float and not -_INTEGER_LIMIT < item < _INTEGER_LIMIT:
-            count += _LOOK_AGAIN  # orjson turns an integer beyond 64 bits into a float
-    return count
+def _check_depth(value: Any) -> None:
+    containers: list[Any] = [[value]]
+    for _ in range(JSON_DEPTH_LIMIT + 1):
+        items = (one.values() if type(one) is dict else one for one in containers)
+        containers = [item for item in chain.from_iterable(items) if type(item) is dict or type(item) is list]
+        if not containers:
+            return
+    raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
 
 
 def _integer_in_range(text: str) -> int:
@@ -80,6 +74,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
         if key in seen:
             raise ValueError(f"key {key[:80]!r} stands twice in one object")
         seen.add(key)
+
+
+_STRICT: Final = json.JSONDecoder(parse_int=_integer_in_range, object_pairs_hook=_no_duplicates)
 
 
 def decode_request(data: bytes) -> Request:
