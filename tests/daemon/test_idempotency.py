@@ -38,8 +38,8 @@ def test_the_oldest_are_forgotten_first_and_memory_is_bounded(monkeypatch: pytes
     monkeypatch.setattr(module, "ANSWERS", 5)
     idempotency = Idempotency()
     for number in range(100):
-        idempotency.remember(key(number), number)
-        idempotency.remember(key(number), number)
+        idempotency.remember({key(number): number})
+        idempotency.remember({key(number): number})
         idempotency.remember_answer(key(1000 + number), Answer(error=CommandError(ErrorCode.PAUSED, str(number))))
     assert [number for number in range(100) if type(idempotency.recall(key(number))) is int] == list(range(90, 100))
     assert [number for number in range(100) if type(idempotency.recall(key(1000 + number))) is Answer] == list(

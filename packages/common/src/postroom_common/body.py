@@ -85,23 +85,38 @@ class Message(NamedTuple):
 
     def encode(self) -> bytes:
         """The bytes that events and stores contain."""
-        envelope: dict[str, Any] = {"parts": [part.stored() for part in self.parts]}
-        if self.attributes:
-            envelope["attributes"] = self.attributes.stored()
-        envelope.update(self.carried)
-        return orjson.dumps(envelope)
+        return encode_message(*self)
+
+
+def encode_message(parts: tuple[Part, ...], attributes: Part | None = None, carried: Mapping[str, Any] = {}) -> bytes:
+    """The bytes that events and stores contain of a message; see ``Message``."""
+    envelope: dict[str, Any] = {"parts": [part.stored() for part in parts]}
+    if attributes:
+        envelope["attributes"] = attributes.stored()
+    if carried:
+        envelope.update(carried)
+    return orjson.dumps(envelope)
 
 
 def decode_message(envelope: bytes) -> Message:
     """The message of the bytes that ``Message.encode`` returned."""
+    return Message(*open_envelope(envelope))
+
+
+def open_envelope(envelope: bytes) -> tuple[tuple[Part, ...], Part | None, dict[str, Any]]:
+    """What ``decode_message`` returns, as a plain tuple, which is made faster."""
     fields = orjson.loads(envelope)
-    parts = tuple(map(_part_from_stored, fields.pop("parts")))
-    attributes = fields.pop("attributes", None)
-    return Message(parts, _part_from_stored(attributes) if attributes else None, fields)
+    stored = fields.pop("parts")
+    first = _part_from_stored(stored[0])
+    parts = (first,) if len(stored) == 1 else (first, *map(_part_from_stored, stored[1:]))
+    attributes = _part_from_stored(fields.pop("attributes")) if "attributes" in fields else None
+    return parts, attributes, fields
 
 
 def _part_from_stored(shown: dict[str, Any]) -> Part:
-    content_type, name = shown.get("contentType", ""), shown.get("name", "")
+    content_type, name = "", ""
+    if len(shown) > 1:
+        content_type, name = shown.get("contentType", ""), shown.get("name", "")
     if "text" in shown:
         return Part(shown["text"].encode(), _TEXT, content_type, name)
     if "json" in shown:

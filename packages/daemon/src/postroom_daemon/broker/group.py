@@ -30,7 +30,6 @@ class Group:
         observers: Observers = UNOBSERVED,
     ) -> None:
         self.events: list[Event] = []
-        self.types: set[str] = set()
         self.by_request: dict[bytes, list[Event]] = {}
         self.last_id = last_id
         self._store = store
@@ -61,18 +60,16 @@ class Group:
         while drafts:
             for draft in drafts:
                 event = common | draft
-                self.last_id += 1
-                event["id"] = self.last_id
+                event["id"] = self.last_id = self.last_id + 1
                 if has_files and event["type"] == EventType.PUBLISHED:
                     self._extract_body(event)
                 apply(event, store, observers)
-                self.types.add(event["type"])
                 events.append(event)
             drafts = more() if more else []
         self.events += events
-        request = self.last_id
+        last_id = self.last_id
         for event in events:
-            event["req"] = request
+            event["req"] = last_id
         last = events[-1]
         if reply:
             last["reply"] = reply
@@ -83,6 +80,11 @@ class Group:
         if key is not None:
             self.by_request[key] = events
         return events
+
+    @property
+    def types(self) -> set[str]:
+        """The types of the events."""
+        return {event["type"] for event in self.events}
 
     def _extract_body(self, event: Event) -> None:
         """Let the store put a new body into a file, if it wants to: the event then only refers to it."""

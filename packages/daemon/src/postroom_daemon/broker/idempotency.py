@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from postroom_common.events import Event
@@ -42,28 +43,26 @@ class Idempotency:
     events, its answer."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, int] = {}
+        self._known: dict[bytes, int | Answer] = {}
         self._place_order: deque[bytes] = deque()
-        self._answers: dict[bytes, Answer] = {}
         self._answer_order: deque[bytes] = deque()
+        self.recall: Callable[[bytes], int | Answer | None] = self._known.get
+        """Where the first event of a request is in the journal, or its answer if it had no events; None: it is not
+        remembered."""
 
-    def remember(self, key: bytes, place: int) -> None:
-        """Remember where a request's first event is."""
-        if key not in self._places:
-            self._place_order.append(key)
-            if len(self._place_order) > REMEMBERED:
-                self._places.pop(self._place_order.popleft(), None)
-        self._places[key] = place
+    def remember(self, places: dict[bytes, int]) -> None:
+        """Remember where the first event of each request is."""
+        known, order = self._known, self._place_order
+        order.extend([key for key in places if key not in known])
+        known.update(places)
+        while len(order) > REMEMBERED:
+            known.pop(order.popleft(), None)
 
     def remember_answer(self, key: bytes, answer: Answer) -> None:
         """Remember the answer to a request without events: an error, or data that must be the same each time."""
-        if key not in self._answers:
-            self._answer_order.append(key)
-            if len(self._answer_order) > ANSWERS:
-                self._answers.pop(self._answer_order.popleft(), None)
-        self._answers[key] = answer
-
-    def recall(self, key: bytes) -> int | Answer | None:
-        """Where the first event of a request stands, or its answer if it had no events; None: it is not remembered."""
-        place = self._places.get(key)
-        return self._answers.get(key) if place is None else place
+        known, order = self._known, self._answer_order
+        if key not in known:
+            order.append(key)
+            if len(order) > ANSWERS:
+                known.pop(order.popleft(), None)
+        known[key] = answer

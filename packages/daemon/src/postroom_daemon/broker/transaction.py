@@ -40,6 +40,10 @@ PASSED_OVER_LIMIT: Final = 100
 #: Events that bring a dead letter to those who wait at a dead-letter address: by a policy, the letters that exist get
 #: another address.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
+#: Commands that may change whether a drain is on.
+_DRAINING: Final = frozenset({Command.DRAIN, Command.IMPORT_STATE})
+#: Used for every request, and slow to look up in its class.
+_CONSUME_NEXT: Final = Command.CONSUME_NEXT
 #: The cursor that names the task that failed last.
 _FAILED: Final = "failed"
 #: Refusals that depend on the moment and not on the request: a repeat is executed.
@@ -60,6 +64,7 @@ class Transaction:
         self._clients_wall = state.clock.clients_wall_ms(now)
         self._without_events: dict[bytes, Answer] = {}
         self._draining: bool | None = None  # unknown: it is looked up once, for all requests of the group
+        self._shared: Context | None = None  # for the requests, one after the other
         lead = state.clock.mark(now, state.root_id) if state.journal.wants_roll() else None
         self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
 
@@ -127,16 +132,17 @@ class Transaction:
 
     def take(self, request: Request) -> None:
         """Decide one request: it is answered, worked on, or waits."""
-        request.engine = self.now.engine
+        request.engine, access = self.now.engine, self._state.access
         queue = request.wire.payload.get("queue")
-        request.queue = queue if type(queue) is str else ""
-        refusals = self._state.access.refusals
+        if type(queue) is str:
+            request.queue = queue
+        refusals = access.refusals
         try:
             answer = self._first_answer(request.key) or self._execute(request)
         except CommandError as error:
             answer = Answer(error=error.without_traceback())
             self._remember_without_events(request, answer)
-        request.refusals = self._state.access.refusals - refusals
+        request.refusals = access.refusals - refusals
         if answer:
             self.answers.append((request, answer))
 
@@ -153,9 +159,12 @@ class Transaction:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
         state.access.check_command(request.who, command)
         decision = self._decide(command, request)
-        if command is Command.CONSUME_NEXT:
+        if command is _CONSUME_NEXT:
             self._note_consumer(request)
+        if decision.drafts:
+            return self._record(request, decision)
         if decision.work is not None:
+            self._shared = None  # the work goes on with it
             self.working.append((request, decision.work))
             return None
         if decision.wait_until is not None:
@@ -175,15 +184,19 @@ class Transaction:
         """Decide a request. First, messages that it would deliver but cannot are removed: one whose body is lost dies,
         and so does one whose body the disk has failed to return too often; one past its time to live expires. Raises
         ``CommandError``."""
-        context, body_retry = self._context(request.who), self._state.body_retry
-        context.read_body, payload = request.read_body, request.wire.payload
+        payload = request.wire.payload
+        context = self._shared
+        if context is None:
+            context = self._shared = self._context(request.who)
+        context.begin(request.who, request.read_body)
         any_expired = False
         for _ in range(PASSED_OVER_LIMIT):
             try:
                 return decide(command, payload, context)
             except (BodyLost, BodyUnread) as error:
                 log.error("%s", error, extra=about(key=error.key))
-                if isinstance(error, BodyUnread) and not body_retry.note_failure(error.key, self.now.engine):
+                retry = self._state.body_retry
+                if isinstance(error, BodyUnread) and not retry.note_failure(error.key, self.now.engine):
                     raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
                 self.group.record([body_lost(context, error.key)])
             except Expired as error:
@@ -194,22 +207,22 @@ class Transaction:
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, request: Request, decision: Decision) -> Answer:
-        by = request.who.event_fields()
-        by["client"], by["request"] = request.who.client_id, request.wire.request_id
-        if request.key:
-            by["digest"] = request.key.hex()
-        if request.wire.traceparent:
-            by["traceparent"] = request.wire.traceparent
-        events = self.group.record(decision.drafts, by, request.key, decision.reply, decision.more)
+        who, wire, key = request.who, request.wire, request.key
+        by = {who.field: who.account, "client": who.client_id, "request": wire.request_id}
+        if key:
+            by["digest"] = key.hex()
+        if wire.traceparent:
+            by["traceparent"] = wire.traceparent
+        events = self.group.record(decision.drafts, by, key, decision.reply, decision.more)
         command, state = request.command, self._state
-        if command in (Command.DRAIN, Command.IMPORT_STATE):
-            self._draining = None
         data = reply_to(events, state.store, state.policies, self.now)
-        if command is Command.CONSUME_NEXT:
+        if command is _CONSUME_NEXT:
             if state.body_retry:
                 for event in events:
                     state.body_retry.forget(event["key"])
             return Answer(data, None, tuple([(event["key"], event["lease"]) for event in events]))
+        if command in _DRAINING:
+            self._draining = self._shared = None
         if state.subscriptions.count:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)
@@ -250,7 +263,7 @@ class Transaction:
         events = self.group.by_request.get(key)
         if events is None:
             first = self._without_events.get(key) or self._state.idempotency.recall(key)
-            if not isinstance(first, int):
+            if first is None or isinstance(first, Answer):
                 return first
             events = self._state.journal.find(first)
             if events is None:
@@ -271,8 +284,9 @@ class Transaction:
     def commit(self, places: list[int]) -> None:
         """The group is durable, its events at ``places`` in the journal. Repeats are recognised from now on."""
         idempotency, first_id = self._state.idempotency, self.group.last_id - len(places) + 1
-        for key, events in self.group.by_request.items():
-            idempotency.remember(key, places[events[0]["id"] - first_id])
+        by_request = self.group.by_request
+        if by_request:
+            idempotency.remember({key: places[events[0]["id"] - first_id] for key, events in by_request.items()})
         for key, answer in self._without_events.items():
             if not answer.error or answer.error.code not in _TRANSIENT:
                 idempotency.remember_answer(key, answer)

@@ -116,7 +116,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Context:
-    """What a command may use. One is created for each request."""
+    """What a command may use. The requests of a group use it one after the other, see ``begin``."""
 
     store: Store
     now: Now
@@ -136,6 +136,10 @@ class Context:
     read_body: BodyReader = json_body
     _pending: Pending | None = None
 
+    def begin(self, who: Principal, read_body: BodyReader) -> None:
+        """Begin the next request: nothing is pending."""
+        self.who, self.read_body, self._pending = who, read_body, None
+
     @property
     def pending(self) -> Pending:
         """What the events of the request will change. Most requests have one event, and no need to know."""
@@ -153,5 +157,5 @@ class Context:
 
     def require(self, verb: Verb | None, queue: str) -> None:
         """Raise ``CommandError`` (ERR_FORBIDDEN) unless the principal has a permission, see ``may``."""
-        if not self.access.is_open(verb):
+        if verb not in self.access.free:
             self.access.require(self.who.account, verb, queue)

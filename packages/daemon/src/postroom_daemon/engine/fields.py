@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
@@ -22,21 +23,43 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.VALUE: (str, int, float, bool, dict, list, type(None)),
     Kind.SCALAR: (str, int, float),
 }
-#: By command and name: the field, its types, whether null counts as absent, and whether it has bounds.
+Check = Callable[[Any], str | None]
+_Rule = tuple[tuple[type, ...], Check | None, Field]
+
+
+def _text_problem(value: str) -> str | None:
+    return None if len(value) <= TEXT_LIMIT else f"must be at most {TEXT_LIMIT} characters"
+
+
+def _range_problem(low: float, high: float) -> Check:
+    def problem(value: float) -> str | None:
+        return None if low <= value <= high else f"must be from {low:.15g} to {high:.15g}, but is {value}"
+
+    return problem
+
+
+def _check_of(field: Field) -> Check | None:
+    """What says of a value what is wrong with it; None if every value of the type is right."""
+    if field.kind is Kind.QUEUE:
+        return queue_name_problem
+    if field.kind is Kind.TEXT:
+        return _text_problem
+    return None if field.low is None or field.high is None else _range_problem(field.low, field.high)
+
+
+def _rules(fields: tuple[Field, ...]) -> dict[str, _Rule]:
+    return {field.name: (_TYPES[field.kind], _check_of(field), field) for field in fields}
+
+
+#: By command: the types, the check and the field of each name; the defaults; and which names are required.
 _TABLE: Final = {
-    command: {
-        field.name: (
-            field,
-            _TYPES[field.kind],
-            field.kind is not Kind.VALUE,
-            field.kind in (Kind.QUEUE, Kind.TEXT) or field.low is not None,
-        )
-        for field in fields
-    }
+    command: (
+        _rules(fields),
+        {field.name: field.default for field in fields},
+        [field.name for field in fields if field.required],
+    )
     for command, fields in FIELDS.items()
 }
-_DEFAULTS: Final = {command: {field.name: field.default for field in fields} for command, fields in FIELDS.items()}
-_REQUIRED: Final = {command: [field.name for field in fields if field.required] for command, fields in FIELDS.items()}
 
 
 def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
@@ -48,21 +71,21 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
     Raises ``CommandError``: ERR_INVALID_REQUEST for a field that is missing or out of bounds, and for ``queue`` and
     ``messageKey`` of a wrong type; ERR_PARSE_ERROR for another field of a wrong type.
     """
-    table = _TABLE[command]
-    fields = _DEFAULTS[command].copy()
+    rules, defaults, required = _TABLE[command]
+    fields: Fields = defaults.copy()
     for name, value in payload.items():
-        rule = table.get(name)
+        rule = rules.get(name)
         if rule is None:
             continue
-        field, types, null_is_absent, bounded = rule
-        if value is None and null_is_absent:
-            continue
+        types, check, field = rule
         if type(value) not in types:
+            if value is None:
+                continue
             value = _as_number(field, value)
-        if bounded:
-            _check_bounds(field, value)
+        if check and (problem := check(value)):
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} {problem}")
         fields[name] = value
-    for name in _REQUIRED[command]:
+    for name in required:
         if fields[name] in (None, ""):
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} is required")
     return fields
@@ -79,21 +102,6 @@ def _as_number(field: Field, value: Any) -> int:
     )
     code = ErrorCode.INVALID_REQUEST if names_something else ErrorCode.PARSE_ERROR
     raise CommandError(code, f"{field.name} must be of type {field.kind}, but is {_kind_of(value)}")
-
-
-def _check_bounds(field: Field, value: Any) -> None:
-    if field.kind is Kind.QUEUE:
-        problem = queue_name_problem(value)
-        if problem:
-            raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} {problem}")
-    elif field.kind is Kind.TEXT:
-        if len(value) > TEXT_LIMIT:
-            raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} must be at most {TEXT_LIMIT} characters")
-    elif field.low is not None and field.high is not None and not field.low <= value <= field.high:
-        raise CommandError(
-            ErrorCode.INVALID_REQUEST,
-            f"{field.name} must be from {field.low:.15g} to {field.high:.15g}, but is {value}",
-        )
 
 
 def _kind_of(value: Any) -> str:

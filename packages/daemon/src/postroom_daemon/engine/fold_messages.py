@@ -15,17 +15,29 @@ from ..model.records import BodyReference, Entry, QueueRecord, history_fact, wit
 from ..stores.base import NotStored, Store
 from .fold_queues import end_claim, queue_of
 
+#: Used for every message, and slow to look up in their class.
+_PUBLISHED: Final = EventType.PUBLISHED
+_READY, _DELAYED, _INFLIGHT, _DEAD = State.READY, State.DELAYED, State.INFLIGHT, State.DEAD
 #: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body.
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
 
 def _published(event: Event, store: Store, observers: Observers) -> None:
     engine = event["engineMs"]
-    entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
+    entry = Entry(event["key"], event["queue"], _READY, 0, event["id"], event["wallMs"], engine)
     if len(event) > _PLAIN_FIELDS:
         _set_options(entry, event)
-    check_transition(None, EventType.PUBLISHED, entry.state)
-    queue_of(event, store)
+        check_transition(None, _PUBLISHED, entry.state)
+    try:
+        _insert(entry, event, store)
+    except NotStored:  # nothing was changed
+        queue_of(event, store)
+        _insert(entry, event, store)
+    observers.published(entry)
+
+
+def _insert(entry: Entry, event: Event, store: Store) -> None:
+    """Store a new message with its body. Raises ``NotStored`` if its queue does not exist."""
     if "message" in event:
         envelope = raw_json(event["message"])
         entry.size = len(envelope)
@@ -34,7 +46,6 @@ def _published(event: Event, store: Store, observers: Observers) -> None:
         reference = BodyReference.from_json(event["body"])
         entry.size = reference.length
         store.bodies.insert(entry, reference)
-    observers.published(entry)
 
 
 def _set_options(entry: Entry, event: Event) -> None:
@@ -61,7 +72,7 @@ def _leased(event: Event, store: Store, observers: Observers) -> None:
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
     store.update(entry, before)
-    if entry.state is State.INFLIGHT:
+    if entry.state is _INFLIGHT:
         observers.leased(entry)
 
 
@@ -73,8 +84,13 @@ def _extended(event: Event, store: Store, observers: Observers) -> None:
 
 def _ended(event: Event, store: Store, observers: Observers) -> None:
     entry = _stored(event, store)
-    _step(entry, event, observers, None)
-    _remove(entry, entry.state, store, observers)
+    before = _step(entry, event, observers, None)
+    if before is _DEAD:
+        _count_reason(entry, -1, store)
+    store.delete(entry, before)
+    observers.removed(entry)
+    if entry.failures:
+        store.put_kv(history_fact(entry.key), None)
 
 
 def _released(event: Event, store: Store, observers: Observers) -> None:
@@ -190,7 +206,7 @@ def _step(entry: Entry, event: Event, observers: Observers, after: State | None)
     """Set the new state of the message of an event; None: it is about to be removed. Returns the previous one."""
     before = entry.state
     check_transition(before, event["type"], after)
-    if before is State.INFLIGHT and after is not State.INFLIGHT:
+    if before is _INFLIGHT and after is not _INFLIGHT:
         observers.lease_ended(entry)
     if after is not None:
         entry.state = after
@@ -200,7 +216,7 @@ def _step(entry: Entry, event: Event, observers: Observers, after: State | None)
 def _move_leased(event: Event, store: Store, observers: Observers) -> tuple[Entry, State]:
     """Like ``_move`` to in flight, except that a leased dead letter stays dead."""
     entry = _stored(event, store).copy()
-    return entry, _step(entry, event, observers, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
+    return entry, _step(entry, event, observers, _DEAD if entry.state is _DEAD else _INFLIGHT)
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
@@ -223,16 +239,6 @@ def _fail(entry: Entry, event: Event, store: Store) -> None:
     store.put_kv(history_fact(entry.key), history)
     entry.failures = len(history)
     _end_lease(entry)
-
-
-def _remove(entry: Entry, before: State, store: Store, observers: Observers) -> None:
-    """Delete a message and its history."""
-    if before is State.DEAD:
-        _count_reason(entry, -1, store)
-    store.delete(entry, before)
-    observers.removed(entry)
-    if entry.failures:
-        store.put_kv(history_fact(entry.key), None)
 
 
 #: The fold of each type of event about a message.

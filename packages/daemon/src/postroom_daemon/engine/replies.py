@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from postroom_common.body import Message, decode_message
+from postroom_common.body import Part, open_envelope
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
@@ -16,6 +16,8 @@ from ..platform.clock import Now
 from ..policy.policies import Policies, override_to_wire
 from ..stores.base import Store
 
+_DEAD: Final = State.DEAD
+
 
 def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     """The ``data`` of the answer to the request with ``events``, which have been applied: from the last event, or as
@@ -23,10 +25,11 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
 
     Raises ``CommandError`` if a repeat asks for a delivery that has ended since.
     """
-    reply = events[-1].get("reply")
-    if reply:
+    last = events[-1]
+    if "reply" in last:
+        reply = last["reply"]
         return _REPLIES_BY_NAME[reply["as"]](events, reply, store, policies, now)
-    return _REPLIES[events[-1]["type"]](events[-1], store, policies, now)
+    return _REPLIES[last["type"]](last, store, policies, now)
 
 
 def message_to_wire(event: Event, store: Store) -> MessageView:
@@ -34,15 +37,18 @@ def message_to_wire(event: Event, store: Store) -> MessageView:
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    message = decode_message(store.envelope(entry.key))
+    message = open_envelope(store.envelope(entry.key))
     shown = stored_to_wire(entry, message, event.get("as") == "value", event["attempt"])
-    if entry.state is State.DEAD:
+    if entry.state is _DEAD:
         shown.fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
     return shown
 
 
-def stored_to_wire(entry: Entry, message: Message, as_value: bool, attempt: int) -> MessageView:
+def stored_to_wire(
+    entry: Entry, message: tuple[tuple[Part, ...], Part | None, Mapping[str, Any]], as_value: bool, attempt: int
+) -> MessageView:
     """A message with its complete body and all headers."""
+    parts, attributes, carried = message
     shown: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "messageKey": entry.key,
@@ -50,22 +56,17 @@ def stored_to_wire(entry: Entry, message: Message, as_value: bool, attempt: int)
         "priority": entry.priority,
         "attempt": attempt,
         "createdAt": entry.created_wall,
-        **message.carried,
     }
+    if carried:
+        shown.update(carried)
     if entry.target:
         shown["targetConsumerId"] = entry.target
-    return MessageView(shown, message.parts, message.attributes or NO_ATTRIBUTES, as_value)
+    return MessageView(shown, parts, attributes or NO_ATTRIBUTES, as_value)
 
 
 def duplicate_of(key: str) -> dict[str, Any]:
     """The result of publishing a duplicate of the message ``key``."""
     return {"messageId": message_id_of(key), "messageKey": key, "duplicate": True}
-
-
-def lease_end(event: Event, now: Now) -> dict[str, Any]:
-    """The end of a lease in wall time and in engine time."""
-    until = event["untilEngineMs"]
-    return {"leaseUntil": now.wall + until - now.engine, "leaseUntilEngineMs": until}
 
 
 def paused_to_wire(record: QueueRecord | None) -> dict[str, bool]:
@@ -93,17 +94,20 @@ def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict
 
 
 def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    until, engine = event["untilEngineMs"], now.engine
     lease = {
         "leaseId": event["lease"],
         "messageKey": event["key"],
         "consumerId": event["consumer"],
-        **lease_end(event, now),
+        "leaseUntil": now.wall + until - engine,
+        "leaseUntilEngineMs": until,
     }
-    return {"message": message_to_wire(event, store), "lease": lease, "engineNowMs": now.engine}
+    return {"message": message_to_wire(event, store), "lease": lease, "engineNowMs": engine}
 
 
 def _extended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    return {**lease_end(event, now), "engineNowMs": now.engine}
+    until = event["untilEngineMs"]
+    return {"leaseUntil": now.wall + until - now.engine, "leaseUntilEngineMs": until, "engineNowMs": now.engine}
 
 
 def _acked(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:

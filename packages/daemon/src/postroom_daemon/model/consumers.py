@@ -5,7 +5,7 @@ Leased dead letters are not counted.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
@@ -36,9 +36,8 @@ class Consumers(Observer):
         self._consumers: OrderedDict[tuple[str, str], Consumer] = OrderedDict()
         self._leases: dict[str, dict[int, int]] = {}  # by queue: the number of the message, since when (engine ms)
         self._unsorted: set[str] = set()  # queues whose leases are not in the order in which they began
-        self._accounts: Counter[str] = Counter()  # leases by account
-        self._undo: list[tuple[Consumer, int, str, int, int, str]] = []
-        self._changed: set[tuple[str, str]] = set()
+        self._accounts: dict[str, int] = {}  # leases by account
+        self._undo: list[tuple[int, Consumer, tuple[str, str], int, int, str]] = []
 
     def leases_of(self, queue: str, name: str) -> int:
         """How many messages of a queue a consumer has leased."""
@@ -47,7 +46,7 @@ class Consumers(Observer):
 
     def leases_of_account(self, account: Account) -> int:
         """How many messages an account has leased."""
-        return self._accounts[str(account)]
+        return self._accounts.get(str(account), 0)
 
     def listed(self, queue: str = "") -> list[tuple[str, str, Consumer]]:
         """Queue, name and figures of all that are remembered, of one queue or of all ('')."""
@@ -74,8 +73,11 @@ class Consumers(Observer):
         consumer.delivered += 1
         consumer.delivered_at = entry.leased_at
         self._count_account(entry.holder_uid, 1)
-        self._leases.setdefault(entry.queue, {})[entry.seq] = entry.leased_at
-        self._note(consumer, 1, entry)
+        leases = self._leases.get(entry.queue)
+        if leases is None:
+            leases = self._leases[entry.queue] = {}
+        leases[entry.seq] = entry.leased_at
+        self._note(1, consumer, entry)
 
     def lease_ended(self, entry: Entry) -> None:
         """See ``Observer``."""
@@ -83,7 +85,7 @@ class Consumers(Observer):
         consumer.leased -= 1
         self._count_account(entry.holder_uid, -1)
         self._end(entry.queue, entry.seq)
-        self._note(consumer, -1, entry)
+        self._note(-1, consumer, entry)
 
     def add_leased(self, entries: list[Entry]) -> None:
         """Count messages that were leased before the start."""
@@ -95,11 +97,10 @@ class Consumers(Observer):
     def commit(self) -> None:
         """See ``Participant``."""
         self._undo.clear()
-        self._changed.clear()
 
     def rollback(self) -> None:
         """See ``Participant``."""
-        for consumer, count, queue, number, since, account in reversed(self._undo):
+        for count, consumer, (queue, _), number, since, account in reversed(self._undo):
             consumer.leased -= count
             consumer.delivered -= max(count, 0)
             self._count_account(account, -count)
@@ -110,13 +111,16 @@ class Consumers(Observer):
         self.commit()
 
     def _count_account(self, account: str, by: int) -> None:
-        self._accounts[account] += by
-        if not self._accounts[account]:
-            del self._accounts[account]
+        count = self._accounts.get(account, 0) + by
+        if count:
+            self._accounts[account] = count
+        else:
+            self._accounts.pop(account, None)
 
     def _end(self, queue: str, number: int) -> None:
-        leases = self._leases.get(queue, {})
-        leases.pop(number, None)
+        leases = self._leases.get(queue)
+        if leases:
+            leases.pop(number, None)
         if not leases:
             self._leases.pop(queue, None)
             self._unsorted.discard(queue)
@@ -125,24 +129,27 @@ class Consumers(Observer):
         self._leases.setdefault(queue, {})[number] = since
         self._unsorted.add(queue)
 
-    def _note(self, consumer: Consumer, count: int, entry: Entry) -> None:
-        self._undo.append((consumer, count, entry.queue, entry.seq, entry.leased_at, entry.holder_uid))
-        self._changed.add((entry.queue, entry.consumer_id))
+    def _note(self, count: int, consumer: Consumer, entry: Entry) -> None:
+        key = (entry.queue, entry.consumer_id)
+        self._undo.append((count, consumer, key, entry.seq, entry.leased_at, entry.holder_uid))
 
     def _consumer(self, queue: str, name: str) -> Consumer:
-        consumer = self._consumers.get((queue, name))
+        key = (queue, name)
+        consumer = self._consumers.get(key)
         if consumer is None:
             if len(self._consumers) >= CONSUMERS_LIMIT:
                 self._forget_one()
-            consumer = self._consumers[queue, name] = Consumer()
+            consumer = self._consumers[key] = Consumer()
         else:
-            self._consumers.move_to_end((queue, name))
+            self._consumers.move_to_end(key)
         return consumer
 
     def _forget_one(self) -> None:
-        """Forget one of the consumers that have been idle longest, if one of them has no lease."""
+        """Forget one of the consumers that have been idle longest, if one of them has no lease, and none that a
+        rollback could give back."""
+        changed = {key for _, _, key, *_ in self._undo}
         for _ in range(100):
             key, consumer = self._consumers.popitem(last=False)
-            if not consumer.leased and key not in self._changed:
+            if not consumer.leased and key not in changed:
                 return
             self._consumers[key] = consumer

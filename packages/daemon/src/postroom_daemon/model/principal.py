@@ -17,7 +17,12 @@ class Principal(NamedTuple):
 
     def event_fields(self) -> dict[str, Any]:
         """How an event records the account: ``uid``, or ``principal`` for one without a uid."""
-        return {"uid": self.account} if type(self.account) is int else {"principal": self.account}
+        return {self.field: self.account}
+
+    @property
+    def field(self) -> str:
+        """The name by which an event records the account."""
+        return "uid" if type(self.account) is int else "principal"
 
 
 def name_of(account: Account) -> str:

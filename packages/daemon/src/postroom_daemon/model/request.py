@@ -14,6 +14,7 @@ from postroom_common.trace import trace_id
 
 from .principal import Principal
 
+_TEXT: Final = Form.TEXT
 #: Attributes that were not given.
 NO_ATTRIBUTES: Final = Part(b"{}", Form.JSON)
 
@@ -23,6 +24,9 @@ BodyReader = Callable[[dict[str, Any]], tuple[Part, ...]]
 
 def json_body(fields: dict[str, Any]) -> tuple[Part, ...]:
     """The body in fields that are JSON: those of the mailbox, and of schedules."""
+    message = fields["message"]
+    if type(message) is str and not fields["encoding"]:
+        return (Part(message.encode(), _TEXT, fields["contentType"]),)
     return (part_from_wire(fields["message"], fields["encoding"], fields["contentType"]),)
 
 

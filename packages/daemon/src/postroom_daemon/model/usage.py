@@ -44,25 +44,25 @@ class Usage(Observer):
 
     def published(self, entry: Entry) -> None:
         """See ``Observer``."""
-        self._note(entry, entry.size)
+        if entry.publisher_uid:
+            self._note(entry, entry.size)
 
     def removed(self, entry: Entry) -> None:
         """See ``Observer``."""
-        if self.is_complete or entry.seq > self._since or entry.key <= self.counted:
+        if entry.publisher_uid and (self.is_complete or entry.seq > self._since or entry.key <= self.counted):
             self._note(entry, -entry.size)
 
     def count(self, page: list[Entry], is_last: bool) -> None:
         """Count the next stored messages in the order of their keys; those from after the start are counted already."""
         for entry in page:
-            if entry.seq <= self._since:
+            if entry.publisher_uid and entry.seq <= self._since:
                 self._note(entry, entry.size)
         self.counted = page[-1].key if page else self.counted
         self.is_complete = is_last
 
     def _note(self, entry: Entry, size: int) -> None:
-        if entry.publisher_uid:
-            self._undo.append((entry.publisher_uid, size))
-            self._add(entry.publisher_uid, size)
+        self._undo.append((entry.publisher_uid, size))
+        self._add(entry.publisher_uid, size)
 
     def _add(self, account: str, size: int) -> None:
         self._bytes[account] += size

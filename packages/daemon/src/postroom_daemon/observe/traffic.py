@@ -16,6 +16,7 @@ from ..platform.rotated import RotatedFiles
 WINDOW_MS: Final = 60_000
 #: Maximum number of accounts that are counted at the same time.
 ACCOUNTS_LIMIT: Final = 1024
+_NEWLINE: Final = orjson.OPT_APPEND_NEWLINE
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class TrafficLog:
             if suppressed:
                 line["heldBack"] = suppressed
         if failed or self._requests % self.sample_every == 0:
-            self._lines.append(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+            self._lines.append(orjson.dumps(line, None, _NEWLINE))
 
     def flush(self) -> None:
         """Write the added lines with one write."""

@@ -57,8 +57,7 @@ class _Configured:
     """The configuration of all queues, of those of one pattern, or of one queue. Each layer has its origin."""
 
     layers: tuple[tuple[dict[str, str], Layer], ...]
-    policy: Policy
-    accepts_anything: bool
+    applied: tuple[Policy, bool]
     rules: MessageRules | None
 
 
@@ -78,7 +77,7 @@ class Policies:
         self._is_uniform = not queues and not patterns
         self._of_name: dict[str, _Configured] = {}
         self._matched: dict[str, _Configured] = {}
-        self._overridden: dict[str, tuple[Layer, Policy]] = {}
+        self._overridden: dict[str, tuple[Layer, tuple[Policy, bool]]] = {}
         self._schemas: dict[int, tuple[dict[str, Any], JsonSchema]] = {}
 
     def names(self, queue: str) -> bool:
@@ -87,22 +86,20 @@ class Policies:
 
     def effective(self, queue: str, record: QueueRecord | None) -> Policy:
         """The policy of ``queue``, which need neither be configured nor exist."""
+        return self.applied(queue, record)[0]
+
+    def applied(self, queue: str, record: QueueRecord | None) -> tuple[Policy, bool]:
+        """As ``effective``, and whether that lets ``queue`` accept every message."""
         if record is None or not record.override:
-            return self._configured(queue).policy
+            return self._general.applied if self._is_uniform else self._configured(queue).applied
         override = record.override
         cached = self._overridden.get(queue)
         if cached and cached[0] is override:
             return cached[1]
         policy = self.resulting(queue, override)
-        _cache(self._overridden, queue, (override, policy))
-        return policy
-
-    def accepts_anything(self, queue: str, record: QueueRecord | None) -> bool:
-        """Whether the policy in force lets ``queue`` accept every message."""
-        configured = self._configured(queue)
-        if record is None or not record.override:
-            return configured.accepts_anything
-        return _accepts_anything(self.effective(queue, record), configured.rules)
+        applied = (policy, _accepts_anything(policy, self._configured(queue).rules))
+        _cache(self._overridden, queue, (override, applied))
+        return applied
 
     def resulting(self, queue: str, override: Layer) -> Policy:
         """The policy of ``queue`` with ``override`` as its layer set at run time."""
@@ -161,7 +158,7 @@ class Policies:
 
 def _configured(layers: tuple[tuple[dict[str, str], Layer], ...], rules: MessageRules | None) -> _Configured:
     policy = Policy.from_layers(*(layer for _, layer in layers))
-    return _Configured(layers, policy, _accepts_anything(policy, rules), rules)
+    return _Configured(layers, (policy, _accepts_anything(policy, rules)), rules)
 
 
 def _accepts_anything(policy: Policy, rules: MessageRules | None) -> bool:

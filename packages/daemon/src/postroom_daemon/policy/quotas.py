@@ -51,23 +51,17 @@ class Quotas:
 
     def __init__(self, limits: UserLimits, daemon_uid: int) -> None:
         self.refused: Counter[str] = Counter(dict.fromkeys((PENDING, RATE, WAITS, LEASES, STORED), 0))
-        self._limits = limits
         self._exempt = (0, daemon_uid)
         self._rates = Rates()
+        self.reload(limits)
 
     def reload(self, limits: UserLimits) -> None:
         """Apply other limits."""
         self._limits = limits
-
-    @property
-    def limits_rate(self) -> bool:
+        self.limits_rate = limits.limits_user_requests_per_sec > 0
         """Whether there is a limit of requests per second."""
-        return self._limits.limits_user_requests_per_sec > 0
-
-    @property
-    def limits_leases(self) -> bool:
+        self.limits_leases = limits.limits_user_leases > 0
         """Whether there is a limit of leases."""
-        return self._limits.limits_user_leases > 0
 
     def applies(self, account: Account) -> bool:
         """Whether quotas apply to an account."""

@@ -120,7 +120,7 @@ class Recovery:
             self._reported.append(first)
         key = key_of_event(last)
         if key:
-            self._idempotency.remember(key, request.place)
+            self._idempotency.remember({key: request.place})
         return int(last["id"]) + 1
 
     def _miss(self, first: int, last: int) -> None:

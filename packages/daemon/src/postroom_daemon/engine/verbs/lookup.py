@@ -29,7 +29,7 @@ def message_at(context: Context, key: str, verb: Verb) -> Entry | None:
     ``CommandError`` (ERR_FORBIDDEN), for a missing message by the queue in its key, so that nobody can tell the cases
     apart."""
     entry = context.store.get(key)
-    if entry or not context.access.is_open(verb):
+    if verb not in context.access.free:
         context.require(verb, entry.queue if entry else birthplace(key))
     return entry
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import CARRIED, Message, Part, value_from_wire
+from postroom_common.body import CARRIED, Part, encode_message, value_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Policy
-from postroom_common.protocol import ErrorCode, ReasonCode, State
+from postroom_common.protocol import FIELDS, Command, ErrorCode, ReasonCode, State
 
 from ...model.records import Entry, QueueRecord, message_id_of
 from ...platform.clock import Now
@@ -35,6 +36,17 @@ from .terminations import died, failure
 
 _NOT_GIVEN: Final = (None, "")
 _NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
+#: The fields of a publish that say more than which message goes to which queue, and their values if they do not.
+_OPTIONS: Final = {
+    field.name: field.default
+    for field in FIELDS[Command.PUBLISH]
+    if field.name not in ("queue", "message", "encoding", "contentType")
+}
+_options: Final = itemgetter(*_OPTIONS)
+_NO_OPTIONS: Final = tuple(_OPTIONS.values())
+#: Used for every message, and slow to look up in their classes.
+_PUBLISHED: Final = EventType.PUBLISHED
+_PUBLISH: Final = Verb.PUBLISH
 
 
 @dataclass(slots=True)
@@ -49,10 +61,10 @@ class Item:
 def publish(context: Context, fields: Fields) -> Decision:
     """Publish a message to a queue, which is created if it does not exist. Raises what ``admit`` raises."""
     queue = fields["queue"]
-    record, policy = _open_queue(context, queue)
-    if record and context.policies.accepts_anything(queue, record):
+    record, policy, is_open = _open_queue(context, queue)
+    if record and is_open:
         return Decision([_published(context, fields, policy, context.read_body(fields))[0]])
-    item = _admitted(context, fields, record, policy)
+    item = _admitted(context, fields, record, policy, is_open)
     result = item.result
     if result is None:
         return Decision(item.drafts)
@@ -75,12 +87,12 @@ def admit(context: Context, fields: Fields) -> Item:
     return _admitted(context, fields, *_open_queue(context, queue))
 
 
-def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy) -> Item:
-    """Decide about a message for a queue that takes messages now."""
+def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy, is_open: bool) -> Item:
+    """Decide about a message for a queue that takes messages now; ``is_open``: every message."""
     queue, pending = fields["queue"], context.pending
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     parts = context.read_body(fields)
-    if context.policies.accepts_anything(queue, record):
+    if is_open:
         draft, _ = _published(context, fields, policy, parts)
         pending.queues.add(queue)
         pending.open[queue] = policy
@@ -125,10 +137,10 @@ def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | Non
     return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
 
 
-def _open_queue(context: Context, queue: str) -> tuple[QueueRecord | None, Policy]:
-    """The record, if the queue exists, and the policy of a queue to which the principal may publish now. Raises
-    ``CommandError``: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL."""
-    context.require(Verb.PUBLISH, queue)
+def _open_queue(context: Context, queue: str) -> tuple[QueueRecord | None, Policy, bool]:
+    """The record, if the queue exists, and the policy of a queue to which the principal may publish now, and whether
+    that accepts every message. Raises ``CommandError``: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL."""
+    context.require(_PUBLISH, queue)
     record = context.store.queue(queue)
     if record and record.publish_paused:
         raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
@@ -136,7 +148,7 @@ def _open_queue(context: Context, queue: str) -> tuple[QueueRecord | None, Polic
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
     if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
-    return record, context.policies.effective(queue, record)
+    return record, *context.policies.applied(queue, record)
 
 
 def _named(key: str) -> dict[str, Any]:
@@ -146,6 +158,23 @@ def _named(key: str) -> dict[str, Any]:
 def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Part, ...]) -> tuple[Draft, int]:
     """The event of a new message, and its stored size."""
     queue, now = fields["queue"], context.now
+    draft: Draft = {"type": _PUBLISHED, "queue": queue, "key": f"msg:{queue}:{context.ids.message(now.wall)}"}
+    if _options(fields) == _NO_OPTIONS:
+        if policy.ttl_ms:
+            draft["expiresEngineMs"] = now.engine + policy.ttl_ms
+        envelope = encode_message(parts)
+    else:
+        envelope = _with_options(draft, fields, policy, parts, now)
+    size = len(envelope)
+    if context.quotas.applies(context.who.account):
+        _count_for_publisher(context, draft, size)
+    draft["message"] = orjson.Fragment(envelope)
+    return draft, size
+
+
+def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Part, ...], now: Now) -> bytes:
+    """Record the options of a new message in its event. Returns the message as it is stored. Raises
+    ``CommandError``."""
     if fields["traceparent"]:
         _check_trace(fields["traceparent"])
     attributes, priority = None, fields["priority"]
@@ -153,11 +182,6 @@ def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Pa
         attributes = value_from_wire(fields["attributes"])
         if priority is None:
             priority = _priority_of(attributes)
-    draft: Draft = {
-        "type": EventType.PUBLISHED,
-        "queue": queue,
-        "key": f"msg:{queue}:{context.ids.message(now.wall)}",
-    }
     if priority:
         draft["priority"] = priority
     if fields["delayMs"] or fields["deliverAt"] is not None:
@@ -175,12 +199,7 @@ def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Pa
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
     carried = {name: fields[name] for name in CARRIED if fields[name] not in _NOT_GIVEN}
-    envelope = Message(parts, attributes, carried).encode()
-    size = len(envelope)
-    if context.quotas.applies(context.who.account):
-        _count_for_publisher(context, draft, size)
-    draft["message"] = orjson.Fragment(envelope)
-    return draft, size
+    return encode_message(parts, attributes, carried)
 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
