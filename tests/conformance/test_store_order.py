@@ -231,6 +231,30 @@ def test_the_oldest_ready_messages_come_in_publish_order_whatever_their_target_p
     assert store.pages.oldest("no such queue", 3) == []
 
 
+def test_the_next_several_are_those_that_are_leased_one_after_the_other(store: Store) -> None:
+    insert(
+        store,
+        entry(1, priority=1, target="c"),
+        entry(2, order_key="k"),
+        entry(3, order_key="k", priority=99),
+        entry(4, priority=9),
+        entry(5, priority=99, target="another"),
+        entry(6, priority=9, target="c"),
+        entry(7, priority=1),
+    )
+    order = []
+    store.begin()
+    while head := store.next_ready(QUEUE, "c"):
+        order.append(head.seq)
+        change(store, head.key, state=State.INFLIGHT, lease_until=9)
+    store.rollback()
+    assert order == [4, 6, 1, 7, 2]
+    for limit in range(1, 9):
+        several = [one.seq for one in store.next_several(QUEUE, "c", limit)]
+        assert several and several == order[:limit][: len(several)]
+    assert store.next_several("no such queue", "c", 3) == []
+
+
 def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it_is(store: Store) -> None:
     insert(store, entry(1, size=12, order_key="k"), entry(2, size=12, order_key="k"), entry(3, queue="b"))
     store.begin()

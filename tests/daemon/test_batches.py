@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.engine.verbs import batches
+from postroom_daemon.engine.verbs import consume
 from tests.conformance.bench import Bench, Sent, exported
 
 MakeBench = Callable[..., Bench]
@@ -217,7 +217,7 @@ def test_priorities_and_the_turn_of_the_oldest_apply_to_many_at_once(bench: Benc
 
 
 def test_a_reply_is_bounded_in_bytes_but_for_its_first_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "DELIVERED_BYTES", 1000)
+    monkeypatch.setattr(consume, "DELIVERED_BYTES", 1000)
     publish_batch(bench, "x" * 2000, "y" * 600, "z" * 600)
     assert [len(body) for body in bodies(lease(bench))] == [2000]
     assert [len(body) for body in bodies(lease(bench))] == [600]

@@ -23,8 +23,8 @@ STATEMENTS = Statements("kv", "msg_index")
 HOT = (
     "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "delayed", "held", "expiring",
     "first_delayed", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "move",
-    "delete", "first_of_order_key", "free_of_order_key", "block", "get_value", "set_value",
-    "delete_value", "kv_keys", "queue_keys",
+    "delete_several", "first_of_order_key", "free_of_order_key", "block", "get_value", "get_values", "set_value",
+    "delete_value", "delete_values", "kv_keys", "queue_keys",
 )  # fmt: skip
 
 
@@ -74,6 +74,18 @@ def test_every_hot_statement_is_a_search_of_an_index(store: SqliteStore, name: s
             first_row = step.startswith("SCAN") and "USING" in step and "LIMIT 1" in sql and name.startswith("first")
             assert (step.startswith("SEARCH") and "INDEX" in step) or first_row, step
             assert "TEMP B-TREE" not in step
+
+
+def test_several_messages_are_read_with_a_few_statements(store: SqliteStore) -> None:
+    fill(store, 1000)
+    store.flush()
+    statements: list[str] = []
+    connection(store).set_trace_callback(statements.append)
+    store.begin()
+    several = store.next_several("q", "me", 100)
+    assert [store.envelope(one.key) for one in several] == [b"{}"] * 100
+    store.rollback()
+    assert len(statements) <= 8
 
 
 def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tmp_path: Path) -> None:

@@ -205,6 +205,14 @@ def test_jitter_shortens_a_delay_and_is_recorded(make_bench: MakeBench) -> None:
     assert min(dues) >= 5000 and max(dues) <= 10_000 and len(dues) > 3
 
 
+def test_a_message_retried_in_the_first_moment_of_a_root_is_ready_in_the_next_group(any_bench: Bench) -> None:
+    any_bench.publish(message="a", ttlMs=2000)
+    delivery = any_bench.do("consume_next", queue="q")
+    assert any_bench.live.clock.now().engine == 0
+    any_bench.do("nack", messageKey=delivery["message"]["messageKey"], requeue=True, delayMs=0)
+    assert consume(any_bench) == "a"
+
+
 def test_a_nack_may_name_the_delay_itself(any_bench: Bench) -> None:
     key = any_bench.publish()
     delivery = any_bench.do("consume_next", queue="q")

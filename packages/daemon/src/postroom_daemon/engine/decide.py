@@ -13,12 +13,24 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision
 from .fields import Fields, read_fields
-from .verbs import batches, deadletters, imports, inspection, operation, publish, queues, schedules, settle, state
+from .verbs import (
+    batches,
+    consume,
+    deadletters,
+    imports,
+    inspection,
+    operation,
+    publish,
+    queues,
+    schedules,
+    settle,
+    state,
+)
 
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
     Command.PUBLISH_BATCH: batches.publish_batch,
-    Command.CONSUME_NEXT: batches.consume_next,
+    Command.CONSUME_NEXT: consume.consume_next,
     Command.ACK: settle.ack,
     Command.ACK_BATCH: batches.ack_batch,
     Command.ACK_AND_PUBLISH: batches.ack_and_publish,

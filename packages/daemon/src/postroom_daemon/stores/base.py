@@ -405,6 +405,13 @@ class Store(ABC):
         delivered, and none while another of them is in flight.
         """
 
+    def next_several(self, queue: str, consumer: str, limit: int) -> list[Entry]:
+        """The messages that ``next_ready`` would return one after the other if each was leased, at most ``limit``:
+        those that can be listed cheaply, at least one unless there is none. Whoever asks is about to read their
+        bodies."""
+        entry = self.next_ready(queue, consumer)
+        return [entry] if entry else []
+
     # --- queues and key-values ------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -1,21 +1,17 @@
-"""publish_batch, consume_next with ``max``, ack_batch, nack_batch, ack_and_publish: several messages in one request."""
+"""publish_batch, ack_batch, nack_batch, ack_and_publish: several messages in one request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import BATCH_LIMIT, Command, ErrorCode
 
-from ...stores.base import BodyLost, BodyUnread
-from ..context import Context, Decision, Draft, no_message
+from ..context import Context, Decision, Draft
 from ..fields import Fields, read_fields
-from . import consume, settle
+from . import settle
 from .publish import admit
-
-#: Maximum size of the bodies and headers in one answer; the first message is delivered whatever its size.
-DELIVERED_BYTES: Final = 4 * 1024 * 1024
 
 Outcome = tuple[list[Draft], dict[str, Any] | None]
 """The outcome of an item: its events, and its result if the events do not determine it (see ``replies``)."""
@@ -67,47 +63,6 @@ def ack_and_publish(context: Context, fields: Fields) -> Decision:
         except CommandError as error:
             raise CommandError(error.code, f"messages[{number}]: {error}; nothing was changed") from error
     return Decision(_all_drafts(outcomes), reply=_reply(outcomes) | {"from": 1})
-
-
-def consume_next(context: Context, fields: Fields) -> Decision:
-    """Lease the next message for this consumer; with ``max`` up to that many messages, one after the other.
-
-    Raises what ``consume.consume_next`` raises.
-    """
-    decision = consume.consume_next(context, fields)
-    if fields["max"] is None:
-        return decision
-    if decision.data is not None:
-        return Decision(data=no_message(fields))
-    if decision.drafts:
-        decision.reply = {"as": "deliveries"}
-        decision.more = _further(context, fields, decision.drafts)
-    return decision
-
-
-def _further(context: Context, fields: Fields, first: list[Draft]) -> Callable[[], list[Draft]]:
-    """A function that leases the messages after the first, one at a time, because each lease may use up a limit or
-    change which message is next."""
-    left = fields["max"] - 1
-    space = DELIVERED_BYTES - _size(context, first)
-
-    def further() -> list[Draft]:
-        nonlocal left, space
-        if left <= 0 or space <= 0:
-            return []
-        try:
-            drafts = consume.consume_next(context, fields).drafts
-        except (CommandError, BodyLost, BodyUnread, consume.Expired):
-            return []  # the next request handles it
-        left, space = left - 1, space - _size(context, drafts)
-        return drafts if space >= 0 else []
-
-    return further
-
-
-def _size(context: Context, drafts: list[Draft]) -> int:
-    entries = [context.store.get(draft["key"]) for draft in drafts]
-    return sum(entry.size for entry in entries if entry)
 
 
 def _settled(

@@ -1,18 +1,20 @@
-"""consume_next: lease the next message, or wait for one."""
+"""consume_next: lease the next message or messages, or wait for one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, State
 
-from ...model.records import Entry, QueueRecord
+from ...model.records import Entry
 from ...policy.access_rules import Verb
 from ...stores.base import BodyLost, BodyUnread
 from ..admission import leases_left
-from ..context import Context, Decision, Draft
+from ..context import Context, Decision, Draft, no_message
 from ..fields import Fields
 from ..selection import dead_letters
 from .addresses import is_dead_letter_address, queues_with_dead_letters
@@ -21,6 +23,8 @@ from .terminations import QUARANTINED
 
 #: Maximum number of dead letters that are skipped because they are leased, quarantined or without a body.
 _SKIP_LIMIT: Final = 2000
+#: Maximum size of the bodies and headers in one answer; the first message is delivered whatever its size.
+DELIVERED_BYTES: Final = 4 * 1024 * 1024
 
 
 class Expired(PostroomError):
@@ -32,8 +36,8 @@ class Expired(PostroomError):
 
 
 def consume_next(context: Context, fields: Fields) -> Decision:
-    """Lease the next message for this consumer. If there is none, the answer is empty, or the request waits
-    (``waitMs``).
+    """Lease the next message for this consumer; with ``max`` up to that many messages, one after the other. If there is
+    none, the answer is empty, or the request waits (``waitMs``).
 
     Raises ``CommandError``: ERR_INVALID_REQUEST for an unknown ``payloadAs``, ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an
     account with its maximum of leases. Raises ``BodyLost``, ``BodyUnread`` or ``Expired`` if the next message
@@ -41,72 +45,142 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
-    now = context.now.engine
-    consumer = fields["consumerId"] or context.who.client_id
-    entry = _next(context, fields["queue"], consumer)
-    if entry is None:
+    most = fields["max"]
+    entries = _next(context, fields, most or 1, DELIVERED_BYTES)
+    if not entries:
         if fields["waitMs"]:
-            return Decision(wait_until=now + fields["waitMs"])
-        return Decision(data={"message": None})
-    if context.quotas.limits_leases:
-        context.quotas.check_leases(context.who.account, context.consumers.leases_of_account(context.who.account))
-    draft: Draft = {
-        "type": EventType.LEASED,
-        "queue": entry.queue,
-        "key": entry.key,
-        "lease": context.ids.lease(),
-        "consumer": consumer,
-        **context.who.event_fields(),
-        "untilEngineMs": now + lease_ms(context, entry.queue, fields),
-        "attempt": entry.attempt if entry.state is State.DEAD else entry.attempt + 1,
-    }
-    if fields["payloadAs"] == "value":
-        draft["as"] = "value"
-    if entry.state is State.DEAD:
-        draft["ofDead"] = True
-    return Decision([draft])
+            return Decision(wait_until=context.now.engine + fields["waitMs"])
+        return Decision(data=no_message(fields))
+    decision = Decision(_leases(context, fields, entries))
+    if most is not None:
+        decision.reply = {"as": "deliveries"}
+        decision.more = _further(context, fields, entries)
+    return decision
 
 
-def _next(context: Context, queue: str, consumer: str) -> Entry | None:
-    """The message to lease, or the dead letter if ``queue`` is a dead-letter address; its body can be read. Raises what
-    ``consume_next`` raises."""
-    store = context.store
-    record = store.queue(queue)
+def _further(context: Context, fields: Fields, first: list[Entry]) -> Callable[[], list[Draft]]:
+    """A function that leases the messages after ``first``, as long as there are any and the answer has space."""
+    left, space = fields["max"] - len(first), DELIVERED_BYTES - _size(first)
+
+    def further() -> list[Draft]:
+        nonlocal left, space
+        if left <= 0 or space <= 0:
+            return []
+        try:
+            entries = _next(context, fields, left, space)
+        except (CommandError, BodyLost, BodyUnread, Expired):
+            return []  # the next request handles it
+        left, space = left - len(entries), space - _size(entries)
+        return _leases(context, fields, entries) if space >= 0 else []
+
+    return further
+
+
+def _size(entries: list[Entry]) -> int:
+    return sum(entry.size for entry in entries)
+
+
+def _consumer(context: Context, fields: Fields) -> str:
+    name: str = fields["consumerId"] or context.who.client_id
+    return name
+
+
+def _leases(context: Context, fields: Fields, entries: list[Entry]) -> list[Draft]:
+    """The events that lease messages."""
+    consumer, account, as_value = _consumer(context, fields), context.who.event_fields(), fields["payloadAs"] == "value"
+    queue, until = "", 0
+    drafts: list[Draft] = []
+    for entry in entries:
+        if entry.queue != queue:
+            queue = entry.queue
+            until = context.now.engine + lease_ms(context, queue, fields)
+        is_dead = entry.state is State.DEAD
+        draft: Draft = {
+            "type": EventType.LEASED,
+            "queue": queue,
+            "key": entry.key,
+            "lease": context.ids.lease(),
+            "consumer": consumer,
+            **account,
+            "untilEngineMs": until,
+            "attempt": entry.attempt if is_dead else entry.attempt + 1,
+        }
+        if as_value:
+            draft["as"] = "value"
+        if is_dead:
+            draft["ofDead"] = True
+        drafts.append(draft)
+    return drafts
+
+
+def _next(context: Context, fields: Fields, most: int, space: int) -> list[Entry]:
+    """The messages to lease: at most ``most``, as many as can be leased whatever becomes of those before them, or dead
+    letters if the queue is a dead-letter address. Their bodies can be read, and have at most ``space`` bytes together,
+    except that of the first one. Raises what ``consume_next`` raises."""
+    store, quotas, account = context.store, context.quotas, context.who.account
+    leases = context.consumers.leases_of_account(account) if quotas.limits_leases else 0
+    entries: list[Entry] = []
+    for entry in _candidates(context, fields["queue"], _consumer(context, fields), most):
+        space -= entry.size
+        if entries and space < 0:
+            break
+        try:
+            if entry.state is State.READY:
+                if 0 < entry.expires <= context.now.engine:
+                    raise Expired(entry)
+                store.envelope(entry.key)
+            if quotas.limits_leases:
+                quotas.check_leases(account, leases)
+                leases += entry.state is State.READY
+        except (CommandError, BodyLost, BodyUnread, Expired):
+            if not entries:
+                raise
+            break
+        entries.append(entry)
+    return entries
+
+
+def _candidates(context: Context, queue: str, consumer: str, most: int) -> Iterable[Entry]:
+    """At most ``most`` messages that come next, or dead letters if ``queue`` is a dead-letter address. Raises
+    ``CommandError`` (ERR_FORBIDDEN)."""
+    record = context.store.queue(queue)
     if record is None and is_dead_letter_address(context, queue):
-        return _oldest_dead_letter(context, queue)
+        return islice(_oldest_dead_letters(context, queue), most)
     context.require(Verb.CONSUME, queue)
-    if record is None:
-        return None
-    entry = None if record.consume_paused else _allowed(context, queue, consumer, record)
-    if entry:
-        if 0 < entry.expires <= context.now.engine:
-            raise Expired(entry)
-        store.envelope(entry.key)
-    return entry
-
-
-def _allowed(context: Context, queue: str, consumer: str, record: QueueRecord) -> Entry | None:
-    """The next message, if the in-flight limits allow one. By policy it is the oldest one at every n-th delivery."""
+    if record is None or record.consume_paused:
+        return ()
     policy = context.policies.effective(queue, record)
-    if leases_left(context, queue, consumer, policy, record) == 0:
-        return None
-    if policy.oldest_every and (record.totals.get("leased", 0) + 1) % policy.oldest_every == 0:
-        return context.store.pages.oldest_ready(queue, consumer)
-    return context.store.next_ready(queue, consumer)
+    left = leases_left(context, queue, consumer, policy, record)
+    if left == 0:
+        return ()
+    if left is not None:
+        most = min(most, left)
+    if policy.oldest_every:  # every n-th delivery is that of the oldest message
+        before = policy.oldest_every - 1 - record.totals.get("leased", 0) % policy.oldest_every
+        if before == 0:
+            return _one(context.store.pages.oldest_ready(queue, consumer))
+        most = min(most, before)
+    return context.store.next_several(queue, consumer, most)
 
 
-def _oldest_dead_letter(context: Context, name: str) -> Entry | None:
-    """The oldest dead letter of all queues with this address from which the user may consume. Pauses and in-flight
-    limits do not apply. Raises ``CommandError`` (ERR_FORBIDDEN)."""
+def _one(entry: Entry | None) -> tuple[Entry, ...]:
+    return (entry,) if entry else ()
+
+
+def _oldest_dead_letters(context: Context, name: str) -> Iterator[Entry]:
+    """The dead letters of all queues with this address from which the user may consume, oldest first. Pauses and
+    in-flight limits do not apply. Raises ``CommandError`` (ERR_FORBIDDEN)."""
     entries = dead_letters(context.store, queues_with_dead_letters(context, name, Verb.CONSUME, by_address=True))
-    for skipped, entry in enumerate(entries):
+    skipped = 0
+    for entry in entries:
         if skipped == _SKIP_LIMIT:
             break
         if entry.lease_id or entry.phase == QUARANTINED:
+            skipped += 1
             continue
         try:
             context.store.envelope(entry.key)
         except (BodyLost, BodyUnread):
+            skipped += 1
             continue
-        return entry
-    return None
+        yield entry

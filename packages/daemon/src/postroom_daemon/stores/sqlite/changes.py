@@ -11,7 +11,7 @@ import sqlite3
 from ...model.records import Entry
 from ..base import StoreDamaged
 from .rows import changes_of, row_of, value_crc
-from .schema import Statements
+from .schema import Statements, keys_in_turn
 
 
 class Changes:
@@ -81,9 +81,9 @@ class Changes:
         if changed:
             _expect(len(changed), db.executemany(sql.update, changed).rowcount, changed[0][-1])
         if self.removed:
-            removed = [(key,) for key in self.removed]
-            _expect(len(removed), db.executemany(sql.delete, removed).rowcount, removed[0][0])
-            db.executemany(sql.delete_value, removed)
+            removed = [*keys_in_turn(self.removed)]
+            _expect(len(self.removed), db.executemany(sql.delete_several, removed).rowcount, str(removed[0][0]))
+            db.executemany(sql.delete_values, removed)
         if self.values:
             self._write_values(db, sql)
 

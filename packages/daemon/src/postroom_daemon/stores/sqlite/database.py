@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from ...platform.files import FULL_ERRNOS, Files
 from ..base import StoreBusy, StoreDamaged, StoreError, StoreFull
 from . import schema
 from .rows import value_holds
-from .schema import Statements
+from .schema import Statements, keys_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -247,6 +247,14 @@ class Database:
         self.before_query()
         try:
             return self.connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def values_of(self, keys: Iterable[str]) -> Iterator[Any]:
+        """The rows of ``kv`` with these keys, the key first, in any order; see ``row_of``."""
+        try:
+            for portion in keys_in_turn(keys):
+                yield from self.connection.execute(self.sql.get_values, portion)
         except sqlite3.Error as error:
             raise self._error(error) from error
 

@@ -20,6 +20,7 @@ _LOOKS: Final = 4
 _CLASSES_LIMIT: Final = 256
 #: Bits of a time that SQLite can store.
 _TIME_BITS: Final = 63
+_NEVER: Final = 2**_TIME_BITS
 #: The prefixes of the keys of rows that are not messages.
 QUEUE_KEY: Final = "queue:"
 KV_KEY: Final = "fact:"
@@ -78,14 +79,15 @@ class SqliteDue(Due):
 
     def note(self, entry: Entry) -> None:
         """A message with a time has changed, or is new. Raises ``StoreError`` for a time that SQLite cannot store."""
-        state, due = entry.state, entry.lease_until
-        if (due | entry.due | entry.expires | entry.fallback) >> _TIME_BITS:
+        state = entry.state
+        if (entry.lease_until | entry.due | entry.expires | entry.fallback) >> _TIME_BITS:
             raise StoreError(f"{entry.key}: a time is out of range")
+        due = entry.lease_until or _NEVER
         if state is State.DELAYED:
-            due = min(due or entry.due, entry.due)
-        if (state is State.READY or state is State.DELAYED) and entry.next_expiry:
-            due = min(due or entry.next_expiry, entry.next_expiry)
-        if (due or state is State.DELAYED) and (self._hint is None or due < self._hint):
+            due = min(due, entry.due)
+        if state is State.READY or state is State.DELAYED:
+            due = min(due, entry.next_expiry or _NEVER)
+        if due < (_NEVER if self._hint is None else self._hint):
             self._hint = due
 
     def refresh(self) -> None:

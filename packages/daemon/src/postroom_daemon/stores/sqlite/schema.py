@@ -13,6 +13,8 @@ The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from .rows import CHANGING, COLUMNS
@@ -98,6 +100,16 @@ MSG_COLUMNS: Final = (
 )  # fmt: skip
 
 _COLUMNS = ", ".join((*COLUMNS, "crc"))
+#: Keys that one statement about several rows names. One row at a time costs twice as much.
+_KEYS: Final = 50
+
+
+def keys_in_turn(keys: Iterable[str]) -> Iterator[list[str | None]]:
+    """Keys in portions for the statements about several rows; the last one is filled up with nulls, which match no
+    row."""
+    rest = iter(keys)
+    while portion := [*islice(rest, _KEYS)]:
+        yield [*portion, *[None] * (_KEYS - len(portion))]
 
 
 class Statements:
@@ -111,7 +123,8 @@ class Statements:
         self.insert = f"INSERT INTO {msg} ({_COLUMNS}) VALUES ({marks})"
         changes = ", ".join(f"{name} = ?" for name in CHANGING)
         self.update = f"UPDATE {msg} SET {changes} WHERE message_key = ?"
-        self.delete = f"DELETE FROM {msg} WHERE message_key = ?"
+        several = f"IN ({', '.join('?' * _KEYS)})"
+        self.delete_several = f"DELETE FROM {msg} WHERE message_key {several}"
         ready = f"{select} WHERE state = 'ready' AND queue = ? AND blocked = ?"
         by_turn = "ORDER BY target_consumer_id, priority DESC, seq LIMIT ?"
         self.pick = f"{ready} AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT ?"
@@ -144,6 +157,7 @@ class Statements:
         self.order_keys = f"SELECT DISTINCT queue, order_key FROM {msg} WHERE order_key != '' AND state != 'dead'"
         self.block = f"UPDATE {msg} SET blocked = ? WHERE message_key = ?"
         self.get_value = f"SELECT value, value_type, crc FROM {kv} WHERE key = ?"
+        self.get_values = f"SELECT key, value, value_type, crc FROM {kv} WHERE key {several}"
         self.add_value = (
             f"INSERT INTO {kv} (key, value, value_type, created_at, updated_at, crc) VALUES (?, ?, ?, ?, ?, ?)"
         )
@@ -153,5 +167,6 @@ class Statements:
         )
         self.set_value = f"UPDATE {kv} SET value = ?, crc = ? WHERE key = ?"
         self.delete_value = f"DELETE FROM {kv} WHERE key = ?"
+        self.delete_values = f"DELETE FROM {kv} WHERE key {several}"
         self.kv_keys = f"SELECT key FROM {kv} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"

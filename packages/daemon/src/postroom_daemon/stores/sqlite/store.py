@@ -11,6 +11,7 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -52,6 +53,8 @@ _VALUES_LIMIT: Final = 1024
 _VALUE_LENGTH: Final = 4096
 #: Bytes of bodies that are cached for the rest of a group.
 _BODIES_BYTES: Final = 1024 * 1024
+#: No messages. Never change it.
+_NONE: Final[deque[Entry]] = deque()
 
 
 class SqliteStore(Store):
@@ -331,6 +334,25 @@ class SqliteStore(Store):
             self._bodies[key] = body
         return body
 
+    def _read_bodies(self, entries: list[Entry]) -> None:
+        """Cache the bodies of messages that are to be delivered, as far as the cache has space. What cannot be
+        delivered is left to ``envelope``, which reports it."""
+        cached, group, earlier = self._bodies, self._group.bodies, self._earlier.bodies
+        space = _BODIES_BYTES - self._bodies_bytes
+        keys: list[str] = []
+        for entry in entries:
+            key = entry.key
+            if key in cached or key in group or key in earlier:
+                continue
+            space -= entry.size
+            if space < 0:
+                break
+            keys.append(key)
+        for key, value, kind, crc in self.db.values_of(keys):
+            if kind == "message" and value_holds(key, value, kind, crc):
+                body = cached[key] = value.encode()
+                self._bodies_bytes += len(body)
+
     def _read_body(self, key: str) -> bytes:
         row = self.value_row(key)
         if row is None:
@@ -425,21 +447,31 @@ class SqliteStore(Store):
         self._bodies.pop(entry.key, None)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
+        anyone, mine = self._heads(queue, consumer, 1)
+        if anyone and mine:
+            return min(anyone[0], mine[0], key=_turn)
+        return anyone[0] if anyone else mine[0] if mine else None
+
+    def next_several(self, queue: str, consumer: str, limit: int) -> list[Entry]:
+        anyone, mine = self._heads(queue, consumer, limit)
+        entries = [*islice(merge(anyone, mine, key=_turn) if anyone and mine else anyone or mine, limit)]
+        if len(entries) > 1:
+            self._read_bodies(entries)
+        return entries
+
+    def _heads(self, queue: str, consumer: str, wanted: int) -> tuple[deque[Entry], deque[Entry]]:
+        """The ready messages for anyone and those for a consumer that come next: at least ``wanted`` of each, if there
+        are so many."""
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
-            return None
-        head = self._head(queue, "")
-        anyone = head.entries[0] if head.entries else None
-        if not consumer or (head.is_all and len(head.entries) == record.counts[State.READY]):
-            mine = None
-        else:
-            own = self._head(queue, consumer)
-            mine = own.entries[0] if own.entries else None
-        if anyone and mine:
-            return min(anyone, mine, key=lambda e: (-e.priority, e.seq))
+            return _NONE, _NONE
+        head = self._head(queue, "", wanted)
+        anyone, mine = head.entries, _NONE
+        if consumer and not (head.is_all and len(anyone) == record.counts[State.READY]):
+            mine = self._head(queue, consumer, wanted).entries
         if not anyone and not mine and not self.pages.scan(queue, State.READY, (), 1)[0]:  # for others, or in turn
             raise StoreDamaged(f"{self.db.path}: queue {queue!r} counts ready messages, its index has none")
-        return anyone or mine
+        return anyone, mine
 
     def next_of(self, queue: str, target: str, count: int) -> list[Entry]:
         """The next ready messages of a target, at most ``count``."""
@@ -524,6 +556,11 @@ class SqliteStore(Store):
         if value:
             changes.bytes += len(value[0])
         self._values.pop(key, None)
+
+
+def _turn(entry: Entry) -> tuple[int, int]:
+    """What ready messages are delivered in the order of."""
+    return -entry.priority, entry.seq
 
 
 class SqliteDisk(Disk):
