@@ -11,18 +11,20 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import console, export, fair, floor, machine, mailbox, pipeline, questions, stages
+from . import breakdown, console, export, fair, floor, machine, mailbox, pipeline, plots, questions, scaling
+from .box import NoBox
+from .environment import ROOT, CannotInstall
 from .figures import Report
 from .stores import contest
 
-ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("console", "export", "fair", "mailbox", "pipeline", "questions", "stages", "stores")
-#: Groups that ``stages`` looks at.
-STAGE_GROUPS = 300
+PARTS = ("console", "export", "fair", "mailbox", "pipeline", "questions", "scaling", "stages", "stores")
+#: Parts that can be run only to see whether they work.
+WITH_TINY = ("scaling", "stages", "stores")
 
 
-class Interrupted(Exception):
-    """A signal, or the end of the time limit of a run."""
+class Interrupted(BaseException):
+    """A signal, or the end of the time limit of a run. No ``Exception``: the broker may run in this process, and would
+    take that for an error of a request."""
 
 
 def main() -> int:
@@ -39,6 +41,10 @@ def main() -> int:
     limits = {"stores": contest_size.limit_s, "console": console_size.limit_s, "export": export_size.limit_s}
     limits["pipeline"] = pipeline_size.limit_s
     limits["fair"] = fair_size.limit_s
+    scaling_size = {"tiny": scaling.TINY, "quick": scaling.QUICK}.get(options.size, scaling.NORMAL)
+    stages_size = {"tiny": breakdown.TINY, "quick": breakdown.QUICK}.get(options.size, breakdown.NORMAL)
+    limits["stages"] = stages_size.limit_s
+    limits["scaling"] = scaling_size.limit_s
     _end_in_time(limits.get(options.what, size.limit_s))
     options.dir.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="bench-", dir=options.dir))
@@ -52,7 +58,7 @@ def main() -> int:
         times = machine.cpu_times()
         try:
             if options.what == "stages":
-                _report_stages(report, place)
+                breakdown.measure(report, stages_size, place / "stages")
             elif options.what == "questions":
                 _report_questions(report, place)
             elif options.what == "console":
@@ -63,6 +69,8 @@ def main() -> int:
                 pipeline.measure(report, pipeline_size, place, options.dir)
             elif options.what == "fair":
                 fair.measure(report, fair_size, place, floor.build(place))
+            elif options.what == "scaling":
+                _report_scaling(report, scaling_size, place, options.plots, options.box)
             elif options.what == "stores":
                 contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:
@@ -82,11 +90,19 @@ def main() -> int:
     return 0
 
 
-def _report_stages(report: Report, place: Path) -> None:
-    for size in stages.GROUPS:
-        report.section(f"CPU of a durable publish by stage, {size} requests a group, without the daemon's waiting")
-        for stage, cpu_us in stages.measure(place / f"stages-{size}", size, STAGE_GROUPS):
-            report.add(stage, cpu_us, "us")
+def _report_scaling(report: Report, size: scaling.Size, place: Path, plots_to: Path | None, in_box: bool) -> None:
+    try:
+        with scaling.starting(in_box) as start:
+            curves = scaling.measure(report, size, place, floor.build(place), start)
+    except NoBox as lacking:
+        report.missing("the daemon in a small box", str(lacking))
+        return
+    if plots_to:
+        try:
+            written = plots.draw(curves, plots_to, "-box" if in_box else "")
+            print(f"\nplots: {', '.join(map(str, written))}", flush=True)
+        except CannotInstall as lacking:
+            report.missing("plots", str(lacking))
 
 
 def _report_questions(report: Report, place: Path) -> None:
@@ -101,7 +117,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("what", choices=PARTS, help="what to measure")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument(
-        "--tiny", dest="size", action="store_const", const="tiny", help="stores: whether it works; no peers"
+        "--tiny", dest="size", action="store_const", const="tiny", help=f"only whether it works: {', '.join(WITH_TINY)}"
     )
     sizes.add_argument("--quick", dest="size", action="store_const", const="quick", help="a minute or two")
     sizes.add_argument("--full", dest="size", action="store_const", const="full", help="a backlog of 1,000,000")
@@ -109,10 +125,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dir", type=Path, default=ROOT / "run", help="where the data lies while it runs (default: run/)"
     )
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="scaling: draw the curves there, as SVG")
+    parser.add_argument(
+        "--box", action="store_true", help="scaling: the daemon has 128 MB of memory and half a core (root, or systemd)"
+    )
     parser.set_defaults(size="normal")
     options = parser.parse_args()
-    if options.size == "tiny" and options.what != "stores":
-        parser.error("--tiny is for stores")
+    if options.size == "tiny" and options.what not in WITH_TINY:
+        parser.error(f"--tiny is for {', '.join(WITH_TINY)}")
+    if (options.plots or options.box) and options.what != "scaling":
+        parser.error("--plots and --box are for scaling")
     return options
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from postroom_client import Client
 
+from .box import NO_BOX, Box
+
 READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 _TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -31,7 +33,7 @@ def die_with_parent() -> None:
 class Daemon:
     """``postroomd run`` on ``root``. ``ready_s`` is the time from its start to READY."""
 
-    def __init__(self, root: Path, *flags: str) -> None:
+    def __init__(self, root: Path, *flags: str, box: Box = NO_BOX) -> None:
         self.root = root
         self.ipc = root / "ipc"
         root.mkdir(parents=True, exist_ok=True)
@@ -40,14 +42,19 @@ class Daemon:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind("\0" + address)
             listener.settimeout(READY_TIMEOUT_S)
+
+            def enter() -> None:
+                die_with_parent()
+                box.enter()
+
             started = time.monotonic()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "postroom_daemon", "run", "--root", str(root), *flags],
+                [*box.prefix, sys.executable, "-m", "postroom_daemon", "run", "--root", str(root), *flags],
                 env=_environment() | {"NOTIFY_SOCKET": "@" + address},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running here
+                preexec_fn=enter,  # noqa: PLW1509 - no thread is running here
             )
             self.pid = self._process.pid
             self._wait_for_ready(listener)
@@ -75,6 +82,12 @@ class Daemon:
     def go_on(self) -> None:
         """End ``pause``."""
         os.kill(self.pid, signal.SIGCONT)
+
+    def wait_until_idle(self) -> None:
+        """Wait until it waits for something to do: only then is ``scheduled_s`` complete."""
+        until = time.monotonic() + STOP_TIMEOUT_S
+        while self._stat()[0] != "S" and time.monotonic() < until:
+            time.sleep(0.0005)
 
     def stop(self) -> None:
         """Stop it cleanly. One that does not stop is killed, which is an error."""
@@ -129,9 +142,9 @@ class Daemon:
 
 
 @contextmanager
-def running(root: Path, *flags: str) -> Iterator[Daemon]:
+def running(root: Path, *flags: str, box: Box = NO_BOX) -> Iterator[Daemon]:
     """A daemon for the length of a block."""
-    daemon = Daemon(root, *flags)
+    daemon = Daemon(root, *flags, box=box)
     try:
         yield daemon
     finally:

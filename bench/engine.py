@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 
 from .load import MESSAGE
 
+_FILL_GROUP = 1000
 _numbers = itertools.count()
 Payload = dict[str, Any]
 
@@ -80,8 +81,12 @@ def cycle_rate(root: OpenRoot, count: int, group: int) -> float:
 
 def fill(root: Path, queue: str, count: int, **fields: Any) -> None:
     """Put ``count`` messages into a queue of a stopped root."""
-    group = 1000
+    fill_queues(root, itertools.repeat(queue, count), **fields)
+
+
+def fill_queues(root: Path, queues: Iterable[str], **fields: Any) -> None:
+    """Put a message into each of the queues of a stopped root."""
+    names = iter(queues)
     with opened(root, traffic__enabled="false") as found:
-        for begin in range(0, count, group):
-            payload = {"queue": queue, "message": MESSAGE, **fields}
-            run_requests(found, "publish", [payload] * min(group, count - begin))
+        while group := list(itertools.islice(names, _FILL_GROUP)):
+            run_requests(found, "publish", [{"queue": queue, "message": MESSAGE, **fields} for queue in group])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,12 @@ class Report:
         value = statistics.median(runs)
         self.figures.append(Figure(name, value, unit, budget, at_least, note, list(runs)))
         return value
+
+    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print figures that are kept otherwise, as Markdown."""
+        print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+        for row in rows:
+            print("| " + " | ".join(row) + " |", flush=True)
 
     def missing(self, name: str, reason: str) -> None:
         """Say that a figure was not measured, and why."""

@@ -1,4 +1,4 @@
-"""``scripts/bench stages``: the CPU of the daemon in a durable publish, by stage.
+"""Where the CPU of the daemon goes in a durable publish, consume and ack, by stage.
 
 The daemon's own mailbox and broker work in this process on real files, in groups of an exact size. The functions at the
 borders of the stages are wrapped: each stage is charged the thread's CPU time between its borders, less what the
@@ -8,59 +8,85 @@ above it is mostly other work on the machine.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from postroom_daemon.broker import group, transaction
+from postroom_daemon.broker.broker import Broker
+from postroom_daemon.broker.fair_scheduler import FairScheduler
 from postroom_daemon.broker.group import Group
-from postroom_daemon.config.config import load
+from postroom_daemon.broker.transaction import Transaction
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.doors.mailbox import door as mailbox
 from postroom_daemon.doors.mailbox.response_dirs import ResponseDirs
 from postroom_daemon.doors.mailbox.scanner import Scanner
 from postroom_daemon.doors.mailbox.watch import Watch
+from postroom_daemon.engine.context import Context
 from postroom_daemon.journal.journal import Journal
+from postroom_daemon.observe import vitals
 from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
-from postroom_daemon.platform.files import Files
-from postroom_daemon.root.open_root import Sources, open_root
+from postroom_daemon.policy.access import Access
 from postroom_daemon.stores.sqlite.store import SqliteStore
 
-from .load import write_requests
+from .inside import COMMANDS, Inside
 
-GROUPS = (32, 6, 1)
-CLIENTS = 8
+REST: Final = "the rest: between these"
+
+_INTAKE: Final = "intake: scan, open, fstat, read, close, order"
+_ACCESS: Final = "access: response directory (stat), rules"
+_TURNS: Final = "turns: fair scheduler"
+_TRANSACTION: Final = "transaction: begin, commit of what is in memory"
+_STORE: Final = "store: records and entries, in memory"
+_COMMIT: Final = "commit: begin, commit, changes for later"
+_TRAFFIC: Final = "traffic log"
+_COUNTERS: Final = "counters"
+_STORE_METHODS: Final = "get envelope insert update delete next_ready next_of queue queue_for_update add_queue get_kv"
 
 #: The borders: where a function is found, its name, and the stage that begins with it.
 BORDERS: tuple[tuple[Any, str, str], ...] = (
-    (Watch, "arm", "watch: re-armed"),
-    (Scanner, "take", "intake: scan, open, fstat, read, close, order"),
-    (mailbox, "decode_request", "decode: strict JSON to a request"),
-    (ResponseDirs, "look", "response directory: owner and mode (stat)"),
+    (Scanner, "take", _INTAKE),
+    (Watch, "arm", "intake: the watch"),
+    (mailbox, "decode_request", "parse: strict JSON to a request"),
+    (ResponseDirs, "look", _ACCESS),
+    (mailbox, "may_use_response_dir", _ACCESS),
+    (Access, "refresh", _ACCESS),
+    (Access, "check_command", _ACCESS),
+    (Context, "require", _ACCESS),
     (Mailbox, "_request_of", "request: digest, object"),
+    (Broker, "submit", _TURNS),
+    (FairScheduler, "take", _TURNS),
+    (Transaction, "__init__", _TRANSACTION),
+    (Transaction, "run_periodic_tasks", "periodic tasks: is something due"),
+    (Transaction, "_first_answer", "repeats: was it executed before"),
     (transaction, "decide", "decide: fields, verb, ids"),
-    (Group, "record", "record: events from drafts"),
-    (group, "apply", "apply: fold, without SQL"),
-    (SqliteStore, "_write_changes", "apply: SQL"),
-    (SqliteStore, "commit", "commit of the store, without SQL"),
-    (transaction, "reply_to", "reply: data from the event"),
+    (Group, "record", "event: from drafts"),
+    (group, "apply", "fold: without the store"),
+    *((SqliteStore, name, _STORE) for name in _STORE_METHODS.split()),
+    (SqliteStore, "_write_changes", "store: SQL"),
+    (SqliteStore, "flush", "store: SQL"),
+    (SqliteStore, "begin", _COMMIT),
+    (SqliteStore, "commit", _COMMIT),
+    (Broker, "_make_space", "space: is there enough"),
     (Group, "encode", "journal: encode, checksum"),
     (Journal, "append", "journal: write"),
-    (Journal, "sync", "journal: fdatasync"),
-    (mailbox, "encode_answer", "respond: encode"),
-    (ResponseDirs, "put", "respond: create, write, close, rename"),
-    (Scanner, "finish", "respond: stat, unlink of the request"),
-    (DaemonVitals, "count_answer", "counters, traffic line"),
-    (DaemonVitals, "count_group", "counters, traffic line"),
-    (TrafficLog, "flush", "traffic: write"),
+    (Journal, "sync", "sync: fdatasync"),
+    (Transaction, "commit", _TRANSACTION),
+    (transaction, "reply_to", "answer: data from the event"),
+    (mailbox, "encode_answer", "answer: encode"),
+    (ResponseDirs, "put", "answer: create, write, close, rename"),
+    (Scanner, "finish", "unlink of the request"),
+    (vitals, "_traffic_line", _TRAFFIC),
+    (TrafficLog, "add", _TRAFFIC),
+    (TrafficLog, "flush", _TRAFFIC),
+    (DaemonVitals, "count_answer", _COUNTERS),
+    (DaemonVitals, "count_group", _COUNTERS),
 )
-REST = "the rest: loop, group, answers"
 
 
 class Stages:
@@ -116,44 +142,33 @@ def _border_ns() -> float:
     return min(probe.spent[REST], probe.spent["nothing"]) / count
 
 
-def measure(place: Path, size: int, groups: int) -> list[tuple[str, float]]:
-    """Stages with their CPU microseconds per request in ``groups`` groups of ``size``, in the order of a request's
-    way; the rest and the sum last."""
-    flags = {"limits.groupRequests": str(size)}
-    config = load(place, None, {}, flags)
-    root = open_root(config, Sources())
+def measure(place: Path, size: int, cycles: int) -> dict[str, dict[str, float]]:
+    """For each command the stages with their CPU microseconds per request in ``cycles`` groups of ``size``, in the
+    order of a request's way; the rest and the sum last."""
     stages = Stages()
     border_ns = _border_ns()
-    found: list[dict[str, float]] = []
-    try:
-        with _borders_watched(stages):
-            box = Mailbox(config.settings, Files(), root.vitals.count_unanswered)
-            writers = [write_requests(config.settings.ipc_root, f"stage-{number}") for number in range(CLIENTS)]
-            responses = config.settings.ipc_root / "responses"
-            for number in range(groups + 1):
-                ids = [(one % CLIENTS, next(writers[one % CLIENTS])) for one in range(size)]
-                stages.enter(REST)
-                stages.spent.clear()
-                stages.borders.clear()
-                for call in box.collect():
-                    root.broker.submit(call)
-                root.broker.run_group()
-                if root.traffic:
-                    root.traffic.flush()
-                stages.enter(REST)
-                for client, request_id in ids:
-                    (responses / f"stage-{client}" / f"{request_id}.json").unlink()
-                if number:  # the first makes the boxes and the queue
-                    spent = {stage: ns - border_ns * stages.borders[stage] for stage, ns in stages.spent.items()}
-                    found.append({stage: max(0.0, ns) / size / 1000 for stage, ns in spent.items()})
-            box.close()
-    finally:
-        root.close()
-        shutil.rmtree(place, ignore_errors=True)
+    found: dict[str, list[dict[str, float]]] = {command: [] for command in COMMANDS}
+
+    @contextmanager
+    def charged(command: str) -> Iterator[None]:
+        stages.enter(REST)
+        stages.spent.clear()
+        stages.borders.clear()
+        yield
+        stages.enter(REST)
+        spent = {stage: ns - border_ns * stages.borders[stage] for stage, ns in stages.spent.items()}
+        found[command].append({stage: max(0.0, ns) / size / 1000 for stage, ns in spent.items()})
+
+    with _borders_watched(stages), Inside(place, size) as inside:
+        for _ in range(cycles + 1):
+            inside.cycle(charged)
     order = dict.fromkeys([stage for _, _, stage in BORDERS] + [REST])
-    rows = [(stage, _quartile([one.get(stage, 0.0) for one in found])) for stage in order]
-    rows.append(("all", _quartile([sum(one.values()) for one in found])))
-    return rows
+    by_command: dict[str, dict[str, float]] = {}
+    for command, groups in found.items():
+        del groups[0]  # it makes the response directories and the queue
+        by_command[command] = {stage: _quartile([one.get(stage, 0.0) for one in groups]) for stage in order}
+        by_command[command]["all"] = _quartile([sum(one.values()) for one in groups])
+    return by_command
 
 
 def _quartile(values: list[float]) -> float:

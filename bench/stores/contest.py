@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..environment import ROOT, CannotInstall, Environment
 from ..figures import Report
-from . import peer_environment, tables
+from . import tables
 from .queue import BODY_BYTES, FLOORS, STORES
 from .tables import Rounds, Row
 from .worker import CHUNK
@@ -35,6 +36,8 @@ QUICK = Size(5, 4 * CHUNK, (20_000,), 240)
 NORMAL = Size(7, 8 * CHUNK, (100_000,), 1200)
 FULL = Size(7, 8 * CHUNK, (100_000, 1_000_000), 3600)
 
+#: Some peers need a newer Python than ours does.
+_PEERS_ENVIRONMENT = Environment(ROOT / "bench" / "peers.txt", ROOT / "run" / "peers", ("3.14", "3.13", "3.12"))
 #: A round of a row ends after this time with fewer messages: some queues become very slow behind a backlog.
 _ROUND_LIMIT_S = 10.0
 #: Disk space that all queues together take for one message of the backlog.
@@ -113,9 +116,9 @@ def _opened(report: Report | None, place: Path, with_peers: bool) -> Iterator[di
     try:
         if with_peers:
             try:
-                python = peer_environment.interpreter()
+                python = _PEERS_ENVIRONMENT.interpreter()
                 pythons |= dict.fromkeys([row.kind for row in _PEERS], python)
-            except peer_environment.NoPeers as error:
+            except CannotInstall as error:
                 if report:
                     report.missing("the peers", str(error))
         for kind, python in pythons.items():

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.box import MEMORY_MB, NoBox, small_box
+from bench.plots import specification
+from bench.scaling import NORMAL, Curve, Panel, body
 from bench.stages import BORDERS
 from bench.stores.queue import Ledger, WrongMessages
 from bench.stores.worker import CHUNK, Worker
@@ -83,6 +86,64 @@ def test_every_store_of_ours_goes_through_a_contest_without_and_behind_a_backlog
     assert list((tmp_path / "data").iterdir()) == []
 
 
+def test_every_curve_of_the_scaling_has_all_its_figures_at_each_point(tmp_path):
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench", "scaling", "--tiny", "--dir", tmp_path / "data", "--json", figures]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    names = {figure["name"]: figure["value"] for figure in json.loads(figures.read_text())["figures"]}
+    costs = ("groups of 32", "groups of one", "p50")
+    standing = ("memory after the start", "memory", "start to READY", "start, CPU")
+    for point, hows, others in (
+        ("backlog 10", costs, standing),
+        ("queues 1", costs, standing),
+        ("queues 10", costs, standing),
+        ("clients 2", ("closed loop", "p50"), ("requests a group",)),
+        ("body 100", costs, ("memory",)),
+    ):
+        for figure in (*(f"{operation}, {how}" for operation in OPERATIONS for how in hows), *others):
+            assert names[f"{point}: {figure}"] > 0
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("count", NORMAL.bodies)
+def test_a_body_of_the_scaling_is_json_of_its_size(count):
+    text = body(count)
+    assert len(text) == count
+    assert isinstance(json.loads(text), list)
+
+
+def test_a_plot_has_a_panel_with_the_points_of_each_line_and_the_budget():
+    panels = [
+        Panel("CPU", "us", {"publish": "publish", "ack": "ack"}, 250),
+        Panel("Requests a group", "", {"most": "most"}),
+    ]
+    curve = Curve("backlog", "Messages", panels, {1: {"publish": 2.0, "ack": 1.0}, 100: {"publish": 3.0, "most": 9.0}})
+    cpu, requests = specification(curve)["concat"]
+    assert [(value["line"], value["x"], value["y"]) for value in cpu["layer"][0]["data"]["values"]] == [
+        ("publish", 1, 2.0),
+        ("ack", 1, 1.0),
+        ("publish", 100, 3.0),
+    ]
+    assert cpu["layer"][1]["encoding"]["y"] == {"datum": 250}
+    assert [value["y"] for value in requests["layer"][0]["data"]["values"]] == [9.0]
+    assert len(requests["layer"]) == 1
+
+
+def test_a_process_in_the_small_box_gets_no_more_memory_than_it_has():
+    """Where no box can be made, the reason is given instead."""
+    fill = f"bytearray({2 * MEMORY_MB} << 20)"
+    try:
+        with small_box() as box:
+            done = subprocess.run(
+                [*box.prefix, sys.executable, "-c", fill], preexec_fn=box.enter, stderr=subprocess.PIPE, timeout=60
+            )
+    except NoBox as reason:
+        assert str(reason)
+    else:
+        assert done.returncode != 0
+
+
 def test_a_round_leaves_the_backlog_as_it_was(worker, queue):
     outcome = run_round(worker)
     assert outcome["count"] == CHUNK
@@ -123,6 +184,24 @@ def test_an_error_in_a_queues_process_is_reported(tmp_path):
         assert process.ask("check") == {"left": 0}
     finally:
         process.close()
+
+
+def test_the_stages_have_their_cpu_calls_and_system_calls(tmp_path):
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench", "stages", "--tiny", "--dir", tmp_path / "data", "--json", figures]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    names = {figure["name"]: figure["value"] for figure in json.loads(figures.read_text())["figures"]}
+    for group in (32, 1):
+        for operation in OPERATIONS:
+            of = f"groups of {group}: {operation}"
+            stages = [names[f"{of}: {stage}"] for stage in dict.fromkeys(stage for _, _, stage in BORDERS)]
+            assert 0 < sum(stages) <= 3 * names[f"{of}: all"]
+            assert names[f"{of}: calls of Python functions"] > 10
+            if "not measured" not in done.stdout:
+                assert names[f"{of}: system calls, fdatasync"] >= 1 / group
+                assert names[f"{of}: system calls, all"] > names[f"groups of {group}: least: system calls, all"]
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_the_stages_that_are_timed_are_functions_of_the_daemon():
