@@ -28,7 +28,6 @@ from postroom_daemon.doors.mailbox.scanner import Scanner
 from postroom_daemon.doors.mailbox.watch import Watch
 from postroom_daemon.engine.context import Context
 from postroom_daemon.journal.journal import Journal
-from postroom_daemon.observe import vitals
 from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
 from postroom_daemon.policy.access import Access
@@ -81,10 +80,9 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (mailbox, "encode_answer", "answer: encode"),
     (ResponseDirs, "put", "answer: create, write, close, rename"),
     (Scanner, "finish", "unlink of the request"),
-    (vitals, "_traffic_line", _TRAFFIC),
     (TrafficLog, "add", _TRAFFIC),
     (TrafficLog, "flush", _TRAFFIC),
-    (DaemonVitals, "count_answer", _COUNTERS),
+    (DaemonVitals, "count_answers", _COUNTERS),
     (DaemonVitals, "count_group", _COUNTERS),
 )
 

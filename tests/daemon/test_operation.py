@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from postroom_common.protocol import State
+from postroom_daemon.journal.journal import JournalRefused
 from tests.conformance.bench import Bench, Sent, exported
 
 
@@ -226,6 +229,24 @@ def test_a_drain_refuses_new_messages_serves_the_rest_and_survives_a_restart(ben
     assert bench.do("drain", draining=False)["draining"] is False
     bench.publish()
     assert bench.do("health")["draining"] is False
+
+
+@pytest.mark.parametrize("draining", [True, False])
+def test_a_drain_that_the_disk_has_refused_changes_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, draining: bool
+) -> None:
+    if not draining:
+        bench.do("drain")
+
+    def refuse(*arguments: object) -> NoReturn:
+        raise JournalRefused(OSError(errno.EIO, os.strerror(errno.EIO)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.live.journal, "append", refuse)
+        change, publish = bench.make("drain", draining=draining), bench.make("publish", queue="q", message="x")
+        bench.run(change, publish)
+    assert change.code == "ERR_STORAGE_FAILED"
+    assert bench.send("publish", queue="q", message="x").code == ("OK" if draining else "ERR_DRAINING")
 
 
 def test_a_schedule_does_not_publish_while_the_daemon_drains(bench: Bench) -> None:

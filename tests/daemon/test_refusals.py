@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from postroom_common.codec import Request as WireRequest
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Request
 from postroom_daemon.observe.traffic import WINDOW_MS, Refusals, TrafficLog
 from postroom_daemon.platform.files import Files
 
@@ -37,9 +39,10 @@ def test_any_number_of_users_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_batch_with_too_many_refusals_has_its_usual_line(tmp_path: Path) -> None:
     log = TrafficLog(tmp_path, Files(), 10**6, 2, sample_every=2, refusals=Refusals(per_minute=1))
-    line: dict[str, Any] = {"uid": 7, "engineMs": 5}
-    for number, (failed, refused) in enumerate([(True, True), (True, True), (False, True), (False, True)]):
-        log.add({**line, "number": number}, failed=failed, refused=refused)
+    for number, code in enumerate(["ERR_FORBIDDEN", "ERR_FORBIDDEN", "", ""]):
+        request = Request(WireRequest(str(number), "c", "ack_batch", 0, {}), Principal("c", 7), None, 0, print)
+        request.refusals = 1
+        log.add(request, code, 0, 5)
     log.close()
     (path,) = tmp_path.iterdir()
-    assert [json.loads(text)["number"] for text in path.read_text().splitlines()] == [0, 3]
+    assert [json.loads(text)["request"] for text in path.read_text().splitlines()] == ["0", "3"]

@@ -6,12 +6,17 @@ import errno
 import json
 import os
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from postroom_common.codec import Request as WireRequest
+from postroom_common.protocol import Command
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Request
 from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.histogram import Histogram
@@ -91,28 +96,62 @@ def lines(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
+def a_request(id_: str, client: str = "worker-1", queue: str = "q", **rest: Any) -> Request:
+    wire = WireRequest(id_, client, "publish", 0, {}, None, rest.pop("traceparent", ""))
+    request = Request(wire, Principal(client, rest.pop("account", 7)), None, 0, print, bytes=214)
+    request.command, request.queue, request.engine = Command.PUBLISH, queue, 5
+    for name, value in rest.items():
+        setattr(request, name, value)
+    return request
+
+
+def add_lines(log: TrafficLog, numbers: Iterable[int], code: str = "") -> None:
+    for number in numbers:
+        log.add(a_request(str(number)), code, 388_400, 1_795_811_841_655)
+
+
+def ids(root: Path) -> list[int]:
+    return [int(line["request"]) for line in lines(root)]
+
+
 def test_the_traffic_log_has_a_bounded_number_of_files_of_bounded_size(tmp_path: Path) -> None:
-    log = TrafficLog(tmp_path / "traffic", Files(), file_bytes=200, keep_files=3, sample_every=1)
+    log = TrafficLog(tmp_path / "traffic", Files(), file_bytes=400, keep_files=3, sample_every=1)
     for number in range(100):
-        log.add({"number": number, "text": "x" * 50}, failed=False)
+        add_lines(log, [number])
         log.flush()
     log.close()
-    kept = sorted((tmp_path / "traffic").iterdir())
-    assert len(kept) == 3 and all(path.stat().st_size < 300 for path in kept)
-    numbers = [line["number"] for line in lines(tmp_path / "traffic")]
+    retained = sorted((tmp_path / "traffic").iterdir())
+    assert len(retained) == 3 and all(path.stat().st_size < 600 for path in retained)
+    numbers = ids(tmp_path / "traffic")
     assert numbers == list(range(numbers[0], 100))
     again = TrafficLog(tmp_path / "traffic", Files(), 200, 3, 1)
-    again.add({"number": 100}, failed=False)
+    add_lines(again, [100])
     again.close()
-    assert lines(tmp_path / "traffic")[-1] == {"number": 100}
+    assert ids(tmp_path / "traffic")[-1] == 100
 
 
 def test_sampling_never_leaves_out_an_error(tmp_path: Path) -> None:
     log = TrafficLog(tmp_path / "traffic", Files(), 10**6, 3, sample_every=10)
     for number in range(100):
-        log.add({"number": number}, failed=number % 25 == 0)
+        add_lines(log, [number], "ERR_TIMEOUT" if number % 25 == 0 else "")
     log.close()
     assert len(lines(tmp_path / "traffic")) == 10 + 4
+
+
+def test_a_traffic_line_is_json_whatever_a_client_calls_itself_its_request_and_its_queue(tmp_path: Path) -> None:
+    log = TrafficLog(tmp_path / "traffic", Files(), 10**6, 3, 1)
+    odd, trace = 'a "b" \\ %d é', "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    log.add(a_request(odd, odd, "\n" * 1000, account="token:x", traceparent=trace, refusals=2), "", 1_042_999, 9)
+    log.add(a_request(odd, odd, account="token:x"), "ERR_TIMEOUT", 999, 10)
+    log.close()
+    who = {"client": odd, "principal": "token:x", "command": "publish"}
+    first = {"queue": "\n" * 1000, "code": "OK", "ms": 1.042, "bytes": 214, "request": odd}
+    second = {"queue": "q", "code": "ERR_TIMEOUT", "ms": 0.0, "bytes": 214, "request": odd}
+    further = {"traceparent": trace, "refusals": 2}
+    assert lines(tmp_path / "traffic") == [
+        {"wallMs": 9, "engineMs": 5, **who, **first, **further},
+        {"wallMs": 10, "engineMs": 5, **who, **second},
+    ]
 
 
 def test_a_disk_that_accepts_no_line_loses_only_lines(tmp_path: Path) -> None:
@@ -123,21 +162,20 @@ def test_a_disk_that_accepts_no_line_loses_only_lines(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     files.write = full
-    for _ in range(3):
-        log.add({"lost": True}, failed=False)
+    add_lines(log, range(3))
     log.flush()
     assert log.lost == 3
     files.write = os.write
-    log.add({"lost": False}, failed=False)
+    add_lines(log, [3])
     log.close()
-    assert lines(tmp_path / "traffic") == [{"lost": False}]
+    assert ids(tmp_path / "traffic") == [3]
 
 
 @pytest.mark.parametrize("torn", [1, 10])
 def test_a_partly_written_line_spoils_no_other_line(tmp_path: Path, torn: int) -> None:
     files = Files()
     log = TrafficLog(tmp_path / "traffic", files, 10**6, 3, 1)
-    log.add({"first": 1}, failed=False)
+    add_lines(log, [1])
     log.flush()
     writes = iter([lambda fd, data: os.write(fd, data[:torn])])
 
@@ -147,9 +185,9 @@ def test_a_partly_written_line_spoils_no_other_line(tmp_path: Path, torn: int) -
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     files.write = short
-    log.add({"second": "torn"}, failed=False)
+    add_lines(log, [2])
     log.flush()
     files.write = os.write
-    log.add({"third": 3}, failed=False)
+    add_lines(log, [3])
     log.close()
-    assert lines(tmp_path / "traffic") == [{"first": 1}, {"third": 3}]
+    assert ids(tmp_path / "traffic") == [1, 3]

@@ -25,6 +25,7 @@ from ..engine.decide import ADDING, QUERIES
 from ..journal.journal import JournalRefused, JournalUnknown
 from ..model.records import FACT_DAMAGE, FACT_LOSSES
 from ..model.request import Answer, Request
+from ..platform.clock import Now
 from ..platform.logs import about
 from ..policy.policies import Policies
 from ..stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
@@ -37,6 +38,9 @@ from .transaction import Transaction
 
 log = logging.getLogger(__name__)
 
+#: Looked up for every group: a member of an enumeration costs more than a name.
+_CLOCK_MARKED: Final = EventType.CLOCK_MARKED
+_PUBLISHED: Final = EventType.PUBLISHED
 #: Engine milliseconds between clock marks.
 MARK_EVERY_MS: Final = 3600 * 1000
 #: Engine milliseconds before the periodic tasks run again after a group with them has failed; and before those run
@@ -125,17 +129,21 @@ class Broker:
         Raises one of ``FATAL``: then nobody was answered and the broker must not be used again.
         """
         requests = self._scheduler.take(self.limits.requests, self.limits.bytes)
-        self._run(requests, with_tasks=self.clock.now().engine >= self._tasks_from)
-        self._step()
+        now = self.clock.now()
+        self._run(requests, now.engine >= self._tasks_from, now)
+        if self._working:
+            self._step()
 
     def next_due(self) -> int | None:
         """The engine time at which there is something to do without a request."""
         if self.has_work:
             return 0
-        times = [t for t in (self.store.due.next_time(), self.subscriptions.next_end()) if t is not None]
+        due, wait_ends = self.store.due.next_time(), self.subscriptions.next_end()
+        if wait_ends is not None and (due is None or wait_ends < due):
+            due = wait_ends
         if self._undelivered:
-            times.append(0)
-        return max(min(times), self._tasks_from) if times else None
+            due = 0
+        return None if due is None else max(due, self._tasks_from)
 
     @property
     def has_work(self) -> bool:
@@ -157,8 +165,7 @@ class Broker:
         """All events up to this one are confirmed: the groups that end with them are answered."""
         self._confirmed = event_id
         while self._unconfirmed and self._unconfirmed[0][0] <= event_id:
-            for request, answer in self._unconfirmed.popleft()[1]:
-                self._answer(request, answer)
+            self._answer_all(self._unconfirmed.popleft()[1])
 
     # --- without a request ----------------------------------------------------------------------------------------
 
@@ -240,8 +247,8 @@ class Broker:
 
     # --- a group, and what happens when it fails ------------------------------------------------------------------
 
-    def _run(self, requests: list[Request], with_tasks: bool) -> None:
-        transaction = Transaction(self.state, self.clock.now())
+    def _run(self, requests: list[Request], with_tasks: bool, now: Now | None = None) -> None:
+        transaction = Transaction(self.state, now or self.clock.now())
         try:
             self._process(transaction, requests, with_tasks)
             places = self._make_durable(transaction)
@@ -272,7 +279,8 @@ class Broker:
                 self._slow_tasks_from = now + SLOW_TASKS_EVERY_MS
             if now - self._marked_at >= MARK_EVERY_MS:
                 transaction.mark()
-            transaction.give_back(self._undelivered)
+            if self._undelivered:
+                transaction.give_back(self._undelivered)
         for request in requests:
             transaction.take(request)
 
@@ -300,14 +308,14 @@ class Broker:
                     self._reserve.release()
                 raise MustRecover(f"{error}; the journal has the group") from error
             raise
-        if EventType.CLOCK_MARKED in group.types:
+        if _CLOCK_MARKED in group.types:
             self._marked_at = transaction.now.engine
         return places
 
     def _make_space(self, group: Group, journal_bytes: int) -> None:
         """Ensure that the store will have space for the events that go to the journal. Raises ``JournalRefused``."""
         needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
-        if not self._reserve.free_space(needed, release=EventType.PUBLISHED not in group.types):
+        if not self._reserve.free_space(needed, release=_PUBLISHED not in group.types):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
             raise NoSpace(OSError(errno.ENOSPC, text))
@@ -316,14 +324,16 @@ class Broker:
         """A group is durable: answer it, or wait for its confirmation."""
         group = transaction.group
         self._vitals.count_group(requests, group.events, transaction.now)
-        self._working.extend(transaction.working)
-        for listener in self._durable if group.events else ():
-            listener(group.events)
+        if transaction.working:
+            self._working.extend(transaction.working)
+        if group.events:
+            for listener in self._durable:
+                listener(group.events)
         if self._confirmed is not None and group.events and group.last_id > self._confirmed:
             self._unconfirmed.append((group.last_id, transaction.answers))
             return
-        for request, answer in transaction.answers:
-            self._answer(request, answer)
+        if transaction.answers:
+            self._answer_all(transaction.answers)
 
     def _roll_back(self, transaction: Transaction) -> None:
         try:
@@ -373,8 +383,6 @@ class Broker:
 
     def _step(self) -> None:
         """Do a step of one of the questions that take long; they take turns."""
-        if not self._working:
-            return
         request, work = self._working.popleft()
         try:
             next(work)
@@ -388,18 +396,23 @@ class Broker:
             self._working.append((request, work))
 
     def _answer(self, request: Request, answer: Answer) -> None:
-        self._vitals.count_answer(request, answer)
-        try:
-            request.on_answer(answer)
-        except Exception:
-            # What was done is done, and durable: only its answer cannot be given.
-            fields = about(**request.log_fields())
-            log.exception("the answer to %s cannot be given", _name(request), extra=fields)
-            error = CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer cannot be given")
+        self._answer_all([(request, answer)])
+
+    def _answer_all(self, answers: list[tuple[Request, Answer]]) -> None:
+        now_ns = time.monotonic_ns()
+        for request, answer in answers:
             try:
-                request.on_answer(Answer(error=error))
+                request.on_answer(answer)
             except Exception:
-                log.exception("nor can the error; the others of the group are answered all the same")
+                # What was done is done, and durable: only its answer cannot be given.
+                fields = about(**request.log_fields())
+                log.exception("the answer to %s cannot be given", _name(request), extra=fields)
+                error = CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer cannot be given")
+                try:
+                    request.on_answer(Answer(error=error))
+                except Exception:
+                    log.exception("nor can the error; the others of the group are answered all the same")
+        self._vitals.count_answers(answers, now_ns)
 
 
 def _name(request: Request) -> str:

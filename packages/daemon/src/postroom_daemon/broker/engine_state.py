@@ -82,6 +82,8 @@ class EngineState:
     cursors: Cursors = field(default_factory=Cursors)
     rates: Rates = field(default_factory=Rates)
     body_retry: BodyRetry = field(default_factory=BodyRetry)
+    is_draining: bool | None = None
+    """Whether publishes are refused; None: the store says."""
     observers: Observers = field(init=False)
     #: Memory that each transaction changes together with the store.
     participants: Sequence[Participant] = field(init=False)

@@ -63,7 +63,6 @@ class Transaction:
         state.access.refresh(now.engine)
         self._clients_wall = state.clock.clients_wall_ms(now)
         self._without_events: dict[bytes, Answer] = {}
-        self._draining: bool | None = None  # unknown: it is looked up once, for all requests of the group
         self._shared: Context | None = None  # for the requests, one after the other
         lead = state.clock.mark(now, state.root_id) if state.journal.wants_roll() else None
         self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
@@ -73,9 +72,9 @@ class Transaction:
     def run_periodic_tasks(self, each_second: bool) -> None:
         """Do what is due without a request: delayed messages, ended leases, ended waits; and with ``each_second``, the
         tasks that can wait."""
-        state, now, woken = self._state, self.now, dict[str, None]()
-        due = state.store.due.next_time()
-        if each_second or has_more(state.cursors) or (due is not None and due <= now.engine):
+        state, now = self._state, self.now
+        due, woken = state.store.due.next_time(), dict[str, None]()
+        if each_second or (due is not None and due <= now.engine) or has_more(state.cursors):
             state.cursors.about_to_change()
             woken = dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
             for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
@@ -87,8 +86,9 @@ class Transaction:
             self._note_consumer(request)  # it has asked until now
             request.started_ns = time.monotonic_ns()
             self.answers.append((request, self._repeated(request) or Answer(no_message(request.wire.payload))))
-        for queue in woken if state.subscriptions.count else ():
-            self._serve(queue)
+        if woken and state.subscriptions.count:
+            for queue in woken:
+                self._serve(queue)
 
     def _steps(self, task: Task) -> Iterator[list[Draft]]:
         """The steps of a task. A task that fails while it looks for its next step is logged once, and must not keep the
@@ -222,7 +222,7 @@ class Transaction:
                     state.body_retry.forget(event["key"])
             return Answer(data, None, tuple([(event["key"], event["lease"]) for event in events]))
         if command in _DRAINING:
-            self._draining = self._shared = None
+            state.is_draining = self._shared = None
         if state.subscriptions.count:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)
@@ -234,8 +234,9 @@ class Transaction:
 
     def _context(self, who: Principal) -> Context:
         state = self._state
-        if self._draining is None:
-            self._draining = bool(state.store.get_kv(FACT_DRAINING))
+        draining = state.is_draining
+        if draining is None:
+            draining = state.is_draining = bool(state.store.get_kv(FACT_DRAINING))
         return Context(
             state.store,
             self.now,
@@ -251,7 +252,7 @@ class Transaction:
             state.rates,
             state.subscriptions,
             state.dlq_index,
-            self._draining,
+            draining,
         )
 
     # --- repeats --------------------------------------------------------------------------------------------------
@@ -295,6 +296,7 @@ class Transaction:
 
     def rollback(self) -> None:
         """The group has not happened: what it changed in memory is undone. The store is rolled back by the broker."""
+        self._state.is_draining = None
         for participant in reversed(self._state.participants):
             participant.rollback()
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic_ns
 from typing import Final
 
 from ..platform.files import FULL_ERRNOS, Files
@@ -24,6 +25,10 @@ RESERVE_NAME: Final = "reserve"
 STEP_BYTES: Final = 256 * 1024
 #: Free bytes below which a client may be unable to write its request.
 CLIENTS_BYTES: Final = 64 * 1024
+
+#: Bytes that are plenty, and for how long (ns) they are if twice as many are free: no disk writes them in that time.
+PLENTY_BYTES: Final = 64 * 1024 * 1024
+PLENTY_NS: Final = 10_000_000
 
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -43,6 +48,7 @@ class Reserve:
         self._files = files
         self._size = size
         self._fd = -1
+        self._plenty_until_ns = 0
         self._refused = False  # the file system refused space: this is logged once
 
     def open(self) -> None:
@@ -86,10 +92,18 @@ class Reserve:
 
     def free_space(self, needed: int, release: bool) -> bool:
         """Whether ``needed`` bytes are free on every file system that may need them; with ``release``, after releasing
-        as much as that takes. Nothing is released if it would not be enough."""
-        if any(self._free(other) < needed for other in self._others):
+        as much as that takes. Nothing is released if it would not be enough. Where plenty was free a moment ago, that
+        is not looked at again."""
+        now_ns = monotonic_ns()
+        if now_ns < self._plenty_until_ns and needed <= PLENTY_BYTES:
+            return True
+        least = min((self._free(other) for other in self._others), default=sys.maxsize)
+        if least < needed:
             return False
         free = self._free(self._directory)
+        if min(free, least) >= 2 * PLENTY_BYTES:
+            self._plenty_until_ns = now_ns + PLENTY_NS
+            return True
         if free < needed and not (release and free + self.bytes >= needed):
             return False
         while free < needed:

@@ -6,8 +6,6 @@ account may be too low.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from .observer import Observer
 from .principal import Account
 from .records import Entry
@@ -22,13 +20,13 @@ class Usage(Observer):
         """Messages from before the start are counted up to this key."""
         self.is_complete = False
         self._since = since
-        self._bytes: Counter[str] = Counter()
+        self._bytes: dict[str, int] = {}
         self._undo: list[tuple[str, int]] = []
         self._counted_before = ("", False)
 
     def of_account(self, account: Account) -> int:
         """Bytes of the messages that an account has published."""
-        return self._bytes[str(account)]
+        return self._bytes.get(str(account), 0)
 
     def commit(self) -> None:
         """See ``Participant``."""
@@ -65,6 +63,8 @@ class Usage(Observer):
         self._add(entry.publisher_uid, size)
 
     def _add(self, account: str, size: int) -> None:
-        self._bytes[account] += size
-        if not self._bytes[account]:
-            del self._bytes[account]
+        size += self._bytes.get(account, 0)
+        if size:
+            self._bytes[account] = size
+        else:
+            self._bytes.pop(account, None)

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-from ..model.principal import stored_account
+from postroom_common.protocol import ErrorCode
+
+from ..model.request import Request
 from ..platform.files import Files
 from ..platform.rotated import RotatedFiles
 
@@ -16,7 +18,11 @@ from ..platform.rotated import RotatedFiles
 WINDOW_MS: Final = 60_000
 #: Maximum number of accounts that are counted at the same time.
 ACCOUNTS_LIMIT: Final = 1024
-_NEWLINE: Final = orjson.OPT_APPEND_NEWLINE
+#: Errors that depend on who sends the request.
+_REFUSED: Final = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
+#: Parts of lines that are cached, and how long (bytes) they may be.
+_PARTS_LIMIT: Final = 1024
+_PART_BYTES: Final = 512
 
 
 @dataclass(slots=True)
@@ -81,20 +87,50 @@ class TrafficLog:
         self.sample_every = sample_every
         self._requests = 0
         self._lines: list[bytes] = []
+        self._parts: dict[tuple[Any, ...], bytes] = {}
 
-    def add(self, line: dict[str, Any], failed: bool, refused: bool = False) -> None:
-        """Add the line of a request; the next ``flush`` writes it. ``refused``: the account may not do (all of) what it
-        requested."""
+    def add(self, request: Request, code: str, took_ns: int, wall_ms: int) -> None:
+        """Add the line of a request that was answered at ``wall_ms`` (Unix ms), after ``took_ns``, with the error
+        ``code`` or with OK (""). The next ``flush`` writes it."""
         self._requests += 1
-        if refused:
-            suppressed = self.refusals.admit(stored_account(line), line["engineMs"])
-            if suppressed is None and failed:
+        wanted, suppressed = bool(code), None
+        if request.refusals or code in _REFUSED:
+            suppressed = self.refusals.admit(str(request.who.account), request.engine)
+            if suppressed is None and code:
                 return
-            failed = suppressed is not None
-            if suppressed:
-                line["heldBack"] = suppressed
-        if failed or self._requests % self.sample_every == 0:
-            self._lines.append(orjson.dumps(line, None, _NEWLINE))
+            wanted = suppressed is not None
+        if wanted or self._requests % self.sample_every == 0:
+            further = b""
+            if suppressed or request.refusals or request.wire.traceparent:
+                further = _further(request, code, suppressed)
+            us = took_ns // 1000
+            self._lines.append(
+                b'{"wallMs":%d,"engineMs":%d,%b,"ms":%d.%03d,"bytes":%d,"request":%b%b}\n'
+                % (
+                    wall_ms,
+                    request.engine,
+                    self._who_and_what(request, code),
+                    us // 1000,
+                    us % 1000,
+                    request.bytes,
+                    orjson.dumps(request.wire.request_id),
+                    further,
+                )
+            )
+
+    def _who_and_what(self, request: Request, code: str) -> bytes:
+        """The middle of a line: a client's requests mostly have the same."""
+        command = request.command or request.wire.command[:80]
+        key = (request.who, command, request.queue, code)
+        part = self._parts.get(key)
+        if part is None:
+            who = {"client": request.who.client_id, request.who.field: request.who.account}
+            part = orjson.dumps({**who, "command": command, "queue": request.queue, "code": code or "OK"})[1:-1]
+            if len(part) <= _PART_BYTES:
+                if len(self._parts) >= _PARTS_LIMIT:
+                    self._parts.clear()
+                self._parts[key] = part
+        return part
 
     def flush(self) -> None:
         """Write the added lines with one write."""
@@ -110,3 +146,15 @@ class TrafficLog:
         """Flush, and close the file."""
         self.flush()
         self._out.close()
+
+
+def _further(request: Request, code: str, suppressed: int | None) -> bytes:
+    """The end of a line: the fields that few lines have."""
+    line: dict[str, Any] = {}
+    if request.wire.traceparent:
+        line["traceparent"] = request.wire.traceparent
+    if request.refusals and not code:
+        line["refusals"] = request.refusals
+    if suppressed:
+        line["heldBack"] = suppressed
+    return b"," + orjson.dumps(line)[1:-1] if line else b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -34,8 +34,6 @@ _ADVICE = (
     "run postroomd verify; then stop the daemon, and apply postroomd repair, restore a backup, or accept the loss with"
     " postroomd accept-loss"
 )
-#: Errors that depend on who sends the request.
-_REFUSED = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: The events behind each rate.
 _RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
 #: The names of the command counters, some as in the C++ system, whose ``dlq`` counts both dead-letter commands.
@@ -106,17 +104,15 @@ class DaemonVitals:
 
     # --- counting ---------------------------------------------------------------------------------------------
 
-    def count_answer(self, request: Request, answer: Answer) -> None:
-        """Count an answered request, and log its traffic line."""
-        took_ns = time.monotonic_ns() - request.started_ns
-        error = answer.error
-        code = error.code if error else ""
+    def count_answers(self, answers: Sequence[tuple[Request, Answer]], now_ns: int) -> None:
+        """Count requests that are answered at ``now_ns`` (monotonic), and log their traffic lines."""
         wall_ms = self._clock.wall_ms()
-        made_ms = None if request.has_waited else request.arrived_wall
-        self.counters.count_answer(request.command, code, took_ns, wall_ms, made_ms)
-        if self._traffic:
-            line = _traffic_line(request, code, took_ns, wall_ms)
-            self._traffic.add(line, error is not None, code in _REFUSED or request.refusals > 0)
+        self.counters.count_answers(answers, now_ns, wall_ms)
+        traffic = self._traffic
+        if traffic:
+            for request, answer in answers:
+                code = answer.error.code if answer.error else ""
+                traffic.add(request, code, now_ns - request.started_ns, wall_ms)
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request that was rejected without an answer."""
@@ -130,7 +126,7 @@ class DaemonVitals:
         self.counters.count_rejected(ErrorCode.FORBIDDEN, now.wall)
         if self._traffic:
             request.engine = now.engine
-            self._traffic.add(_traffic_line(request, ErrorCode.FORBIDDEN, 0, now.wall), failed=True, refused=True)
+            self._traffic.add(request, ErrorCode.FORBIDDEN, 0, now.wall)
 
     def count_group(self, requests: int, events: list[Event], now: Now) -> None:
         """Count a group and its events."""
@@ -287,24 +283,3 @@ def _check(probe: Callable[[], None]) -> dict[str, Any]:
     except (OSError, StoreError) as error:
         return {"ok": False, "error": str(error)}
     return {"ok": True}
-
-
-def _traffic_line(request: Request, code: str, took_ns: int, wall_ms: int) -> dict[str, Any]:
-    wire, who = request.wire, request.who
-    line = {
-        "wallMs": wall_ms,
-        "engineMs": request.engine,
-        "client": who.client_id,
-        who.field: who.account,
-        "command": request.command or wire.command[:80],
-        "queue": request.queue,
-        "code": code or "OK",
-        "ms": (took_ns + 500) // 1000 / 1000,  # as round(), which takes five times as long
-        "bytes": request.bytes,
-        "request": wire.request_id,
-    }
-    if wire.traceparent:
-        line["traceparent"] = wire.traceparent
-    if request.refusals and not code:
-        line["refusals"] = request.refusals
-    return line

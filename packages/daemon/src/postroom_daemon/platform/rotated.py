@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 from .files import CREATE_FLAGS, Files
 
 _SUFFIX: Final = ".jsonl"
+#: Seconds between two looks whether the file still has a name.
+_LOOK_EVERY_S: Final = 1.0
 _APPEND_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -39,11 +42,12 @@ class RotatedFiles:
         self._appends = appends
         self._fd = -1
         self._size = 0
+        self._next_look_s = 0.0
 
     def write(self, data: bytes) -> None:
         """Write complete lines. Raises ``OSError``; none of them is in the file then."""
         try:
-            if self._fd >= 0 and not self._files.fstat(self._fd).st_nlink:  # another process has removed it
+            if self._fd >= 0 and self._was_removed():
                 self.close()
             if self._fd < 0 or self._size >= self._file_bytes:
                 self._start_file()
@@ -53,6 +57,14 @@ class RotatedFiles:
             with suppress(OSError):  # an incomplete line would spoil the next one
                 self._files.ftruncate(self._fd, self._size)
             raise
+
+    def _was_removed(self) -> bool:
+        """Whether another process has removed the file. It is looked at once a second at most."""
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return False
+        self._next_look_s = now_s + _LOOK_EVERY_S
+        return not self._files.fstat(self._fd).st_nlink
 
     def close(self) -> None:
         """Close the file."""

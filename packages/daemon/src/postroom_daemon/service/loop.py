@@ -214,8 +214,10 @@ class Loop:
                 self._broker.submit(request)
                 asked = True
         self._broker.run_group()
-        self._metrics.step()
-        self._snapshots.step(asked=asked)
+        if self._metrics.busy:
+            self._metrics.step()
+        if self._snapshots.busy:
+            self._snapshots.step(asked=asked)
         if self._settings.journal_durability == "interval":
             self._sync_in_time()
         if self._root.traffic:
@@ -258,28 +260,37 @@ class Loop:
 
     def _wait(self) -> set[Door]:
         """Wait until there is something to do. Returns the doors to collect from."""
-        busy = {door for door in self._doors if door.has_backlog and door not in self._stalled}
-        if len(busy) == len(self._doors):
-            return busy
-        ready = self._clock.wait(self._selector, 0.0 if busy else self._timeout_s())
+        doors = {door for door in self._doors if door.has_backlog and door not in self._stalled}
+        if len(doors) == len(self._doors):
+            return doors
+        ready = self._clock.wait(self._selector, 0.0 if doors else self._timeout_s())
         if self._clock.elapsed_s() >= self._next_tick:
             return set(self._doors)
-        woken = {key.data for key, _ in ready if key.data}
-        return busy | woken | {door for door in self._doors if door.poll_s is not None}
+        for key, _ in ready:
+            if key.data:
+                doors.add(key.data)
+        for door in self._doors:
+            if door.poll_s is not None:
+                doors.add(door)
+        return doors
 
     def _timeout_s(self) -> float:
-        now = self._clock.elapsed_s()
         if self._metrics.busy or (self._snapshots.busy and self._clock.is_driven):  # work takes no simulated time
             return 0.0
-        waits = [self._next_tick - now, *(door.poll_s for door in self._doors if door.poll_s is not None)]
+        now = self._clock.elapsed_s()
+        wait = self._next_tick - now
+        for door in self._doors:
+            poll_s = door.poll_s
+            if poll_s is not None and poll_s < wait:
+                wait = poll_s
         if self._snapshots.busy:
-            waits.append(self._snapshots.pause_s())
+            wait = min(wait, self._snapshots.pause_s())
         due = self._broker.next_due()
         if due is not None:
-            waits.append((due - self._clock.now().engine) / 1000)
+            wait = min(wait, (due - self._clock.now().engine) / 1000)
         if self._settings.journal_durability == "interval" and self._root.journal.unsynced:
-            waits.append(self._next_sync - now)
-        return max(0.0, min(waits))
+            wait = min(wait, self._next_sync - now)
+        return max(0.0, wait)
 
     def _sync_in_time(self) -> None:
         if self._root.journal.unsynced and self._clock.elapsed_s() >= self._next_sync:

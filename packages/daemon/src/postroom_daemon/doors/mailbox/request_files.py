@@ -123,12 +123,16 @@ class RequestFiles:
 
     def remove(self, name: str, inode: int) -> None:
         """Remove a file if it is still the one that was read; a spilled one always is. Raises ``OSError``."""
-        if is_spilled(name) or self.inode(name) == inode:
-            try:
-                self.files.unlink(name, dir_fd=self.at(name))
-            except FileNotFoundError:
-                pass  # RACE: its client took it back in this moment
-        self.gone(name)
+        spilled = is_spilled(name)
+        try:
+            if spilled:
+                self.files.unlink(name, dir_fd=self.spill.fd)
+            elif self.files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino == inode:
+                self.files.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            pass  # RACE: its client took it back
+        if spilled:
+            self.spill.gone(name)
 
     def reject(self, name: str, reason: str) -> None:
         """Move a file to ``dead/``."""

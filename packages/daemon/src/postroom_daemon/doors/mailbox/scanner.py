@@ -154,9 +154,9 @@ class Scanner:
         for number, one in enumerate(taken):
             by_user.add(one.uid, len(one.data))
             self._queues.note(one.uid)
-            requests = self._by_user.requests[one.uid] + by_user.requests[one.uid]
-            size = self._by_user.bytes[one.uid] + by_user.bytes[one.uid]
-            if not self._may_have(one.uid, requests, size):
+            requests, size = self._by_user.of(one.uid)
+            more, more_size = by_user.of(one.uid)
+            if not self._may_have(one.uid, requests + more, size + more_size):
                 taken[number] = one._replace(over=True)
         return taken
 

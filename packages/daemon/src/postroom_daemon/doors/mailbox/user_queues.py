@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import stat
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -30,6 +30,7 @@ _UNMOVED: Final = 500
 _PAUSE_MS: Final = 1000
 #: Requests of a user that are refused in a turn, as a fraction of those that are executed.
 _REFUSED_OF_A_TURN: Final = 0.25
+_NONE: Final = (0, 0)
 #: Stands for the owner of anything but a plain file with one link.
 _NOBODY: Final = -1
 #: Turns are longer, by these factors, if for a second requests have come from one user alone, and if those of
@@ -55,20 +56,22 @@ class Seen(NamedTuple):
 class Working:
     """Requests that are being worked on, and their bytes, by user."""
 
-    requests: Counter[int] = field(default_factory=Counter)
-    bytes: Counter[int] = field(default_factory=Counter)
+    _of_user: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def of(self, uid: int) -> tuple[int, int]:
+        """How many requests of a user, and how many bytes."""
+        return self._of_user.get(uid, _NONE)
 
     def add(self, uid: int, size: int) -> None:
         """Add a request."""
-        self.requests[uid] += 1
-        self.bytes[uid] += size
+        requests, bytes_ = self._of_user.get(uid, _NONE)
+        self._of_user[uid] = (requests + 1, bytes_ + size)
 
     def remove(self, uid: int, size: int) -> None:
         """Remove a request."""
-        self.requests[uid] -= 1
-        self.bytes[uid] -= size
-        if not self.requests[uid]:
-            del self.requests[uid], self.bytes[uid]
+        requests, bytes_ = self._of_user.pop(uid)
+        if requests > 1:
+            self._of_user[uid] = (requests - 1, bytes_ - size)
 
 
 @dataclass(slots=True)
@@ -218,8 +221,9 @@ class UserQueues:
     def _queue_up(self, working: Working) -> None:
         for uid, seen in self._sorted.items():
             queue = self._queue(uid)
-            count = working.requests[uid] + queue.spilled.count + len(queue.here) + len(queue.postponed)
-            size = working.bytes[uid] + queue.spilled.bytes + sum(one.size for one in queue.here)
+            count, size = working.of(uid)
+            count += queue.spilled.count + len(queue.here) + len(queue.postponed)
+            size += queue.spilled.bytes + sum(one.size for one in queue.here)
             for one in sorted(seen):
                 if uid == _NOBODY or self._may_have(uid, count + 1, size + one.size):
                     queue.here.append(one)

@@ -92,8 +92,8 @@ def _add_daemon(out: Exposition, vitals: VitalsView, now: Now) -> None:
 
 def _add_requests(out: Exposition, vitals: VitalsView) -> None:
     counters, mailbox = vitals.counters, vitals.door_figures()["mailbox"]
-    out.add_all(table.REQUESTS, ((command.value, counters.commands[command]) for command in Command))
-    out.add_all(table.ERRORS, ((code.value, counters.codes[code]) for code in ErrorCode))
+    out.add_all(table.REQUESTS, ((command.value, counters.commands.get(command, 0)) for command in Command))
+    out.add_all(table.ERRORS, ((code.value, counters.codes.get(code, 0)) for code in ErrorCode))
     out.add(table.SET_ASIDE, mailbox.get("setAside", 0))
     out.histogram(table.REQUEST_SECONDS, counters.request_ns, _NS)
     out.histogram(table.REQUEST_AGE, counters.request_age_ms, 0.001)
