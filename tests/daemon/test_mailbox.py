@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from postroom_daemon.config.config import load
-from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, request_files, sweeper, unanswerable
+from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, request_files, sweeper, unanswerable, watch
 from postroom_daemon.doors.mailbox.request_files import MailboxBusy
 from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
 from postroom_daemon.model.request import Answer
@@ -253,6 +253,77 @@ class NoWrites(Files):
         if self.code and flags & os.O_CREAT and "responses" in os.readlink(f"/proc/self/fd/{options['dir_fd']}"):
             raise OSError(self.code, os.strerror(self.code))
         return os.open(name, flags, *arguments, **options)
+
+
+def served(mailbox: Mailbox) -> list[str]:
+    """What is collected next, and answered."""
+    requests = mailbox.collect()
+    for request in requests:
+        request.on_answer(Answer({}))
+    return [request.wire.request_id for request in requests]
+
+
+class Listing(Files):
+    """Files as they are, and how often a directory was listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = 0
+        self.listdir = self._listdir
+
+    def _listdir(self, *arguments: Any) -> list[str]:
+        self.lists += 1
+        return os.listdir(*arguments)
+
+
+def test_requests_that_are_renamed_in_are_read_in_their_order_without_a_scan(office: Office) -> None:
+    files = Listing()
+    mailbox = office.serve(files)
+    assert served(mailbox) == []
+    files.lists = 0
+    for names in (["r1"], ["r2", "r3"], ["r4", "r5", "r5"]):
+        for name in names:
+            office.put("own", name)
+        assert served(mailbox) == list(dict.fromkeys(names))
+    assert files.lists == 0
+
+
+def test_if_more_requests_arrive_than_the_watch_reports_at_once_all_are_read(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_READ_BYTES", 1024)
+    mailbox = office.serve(Files())
+    assert served(mailbox) == []
+    names = [f"r{number:02}" for number in range(100)]
+    for name in names:
+        office.put("own", name)
+    assert served(mailbox) == names
+
+
+def test_if_the_kernel_has_dropped_events_all_requests_are_read(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = office.serve(Files())
+    assert served(mailbox) == []
+    office.put("own", "r1")
+    office.put("own", "r2")
+    overflow = watch._EVENT.pack(-1, 0x4000, 0, 0)  # IN_Q_OVERFLOW
+    monkeypatch.setattr(watch, "os", SimpleNamespace(read=lambda fd, size: overflow))
+    assert served(mailbox) == ["r1", "r2"]
+
+
+def test_a_request_that_was_not_renamed_in_is_read_after_the_next_tick(office: Office) -> None:
+    mailbox = office.serve(Files())
+    assert served(mailbox) == []
+    office.put("own", "copied")
+    renamed = office.root / "ipc" / "requests" / "copied.json"
+    copy = renamed.read_bytes()
+    renamed.unlink()
+    assert served(mailbox) == []
+    renamed.write_bytes(copy)
+    office.put("own", "renamed")
+    mailbox.tick(Now(1000, 1000), 1000)
+    assert served(mailbox) == ["copied", "renamed"]
 
 
 def test_a_response_directory_is_tried_once_and_again_when_it_has_changed(office: Office) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from postroom_common.events import Event
@@ -25,11 +26,18 @@ ANSWERS: Final = 5_000
 def request_key(account: Account, data: bytes) -> bytes:
     """The idempotency key of a request that a door recognises by its account and its bytes, which contain clientId and
     requestId."""
+    digest = _salted(account).copy()
+    digest.update(data)
+    return digest.digest()
+
+
+@lru_cache(maxsize=1024)
+def _salted(account: Account) -> hashlib.blake2b:
     if type(account) is int:
         salt = account.to_bytes(16, "little")
     else:
         salt = hashlib.blake2b(str(account).encode(), digest_size=16).digest()
-    return hashlib.blake2b(data, digest_size=16, salt=salt).digest()
+    return hashlib.blake2b(digest_size=16, salt=salt)
 
 
 def key_of_event(event: Event) -> bytes | None:

@@ -20,7 +20,7 @@ from postroom_common.errors import RequestRejected
 from ...broker.idempotency import request_key
 from ...config.settings import Settings
 from ...model.principal import Principal
-from ...model.request import Answer, Request
+from ...model.request import Answer, Request, json_body
 from ...platform.clock import Now
 from ...platform.files import FULL_ERRNOS, Files
 from ...platform.logs import about
@@ -186,11 +186,10 @@ class Mailbox(Door):
 
     def collect(self, limit: int = sys.maxsize) -> list[Request]:
         """See ``Door``."""
-        if self._watch and self._scanner.scans_next:
-            self._arm(self._watch)
+        arrived = self._arm(self._watch) if self._watch and self._scanner.looks_next else None
         try:
             taken = self._scanner.take(
-                min(limit, self._settings.limits_group_requests), self._settings.limits_group_bytes
+                min(limit, self._settings.limits_group_requests), self._settings.limits_group_bytes, arrived
             )
         except OSError:
             self._response_dirs.release()  # perhaps all descriptors are in use
@@ -212,33 +211,29 @@ class Mailbox(Door):
             self._sweeper.go_on()
         return requests
 
-    def _arm(self, watch: Watch) -> None:
+    def _arm(self, watch: Watch) -> list[str] | None:
         try:
-            watch.arm(self._scanner.requests.fd)
+            return watch.arm(self._scanner.requests.fd)
         except OSError as error:
             log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
             if self._selector:
                 self._selector.unregister(watch)
             watch.close()
             self._watch = None
+            return None
 
     def _request_of(self, taken: RequestFile, looked_up: dict[str, ResponseDir]) -> Request | None:
         try:
             wire = decode_request(taken.data)
-            response_dir = looked_up.get(wire.client_id) or self._response_dirs.look(wire.client_id)
+            client_id = wire.client_id
+            response_dir = looked_up.get(client_id)
             if response_dir is None:
-                if taken.uid != os.geteuid():
-                    raise NoResponseDir(
-                        f"its client has no response directory: make responses/{wire.client_id}, mode 0770"
-                    )
-                self._with_space(self._response_dirs.make, wire.client_id)
-                response_dir = ResponseDir(taken.uid, "")
-            looked_up[wire.client_id] = response_dir
+                response_dir = looked_up[client_id] = self._response_dir(client_id, taken.uid)
             if not may_use_response_dir(taken.uid, response_dir.owner):
                 # It cannot be answered: the owner of that response directory would read the answer.
-                text = f"client id {wire.client_id} belongs to another user: use one of your own"
+                text = f"client id {client_id} belongs to another user: use one of your own"
                 self._scanner.reject(taken.name, text)
-                self._on_foreign(text, self._made(taken, wire))
+                self._on_foreign(text, self._made(taken, wire, Principal(client_id, taken.uid)))
                 return None
         except RequestRejected as error:
             if self._scanner.is_unfinished(taken):
@@ -257,19 +252,29 @@ class Mailbox(Door):
             return None
         if taken.over and not wire.problem:
             wire = wire._replace(problem=self._quotas.too_many_pending(taken.uid))
-        return self._made(taken, wire)
+        return self._made(taken, wire, response_dir.client)
 
-    def _made(self, taken: RequestFile, wire: WireRequest) -> Request:
-        name, uid = taken.name, taken.uid  # the request must not keep the bytes of its file
+    def _response_dir(self, client_id: str, uid: int) -> ResponseDir:
+        found = self._response_dirs.look(client_id)
+        if found:
+            return found
+        if uid != os.geteuid():
+            raise NoResponseDir(f"its client has no response directory: make responses/{client_id}, mode 0770")
+        self._with_space(self._response_dirs.make, client_id)
+        return ResponseDir(uid, "", Principal(client_id, uid))
+
+    def _made(self, taken: RequestFile, wire: WireRequest, who: Principal) -> Request:
+        name, uid, data = taken.name, taken.uid, taken.data  # the request must not keep the bytes of its file
         return Request(
-            wire=wire,
-            who=Principal(wire.client_id, uid),
-            key=request_key(taken.uid, taken.data),
-            arrived_wall=taken.ctime_ms,
-            on_answer=lambda answer: self._respond(name, uid, answer),
-            alive=lambda: self._is_alive(name),
-            bytes=len(taken.data),
-            door=self.name,
+            wire,
+            who,
+            request_key(uid, data),
+            taken.ctime_ms,
+            lambda answer: self._respond(name, uid, answer),
+            lambda: self._is_alive(name),
+            json_body,
+            len(data),
+            self.name,
         )
 
     def _with_space(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:

@@ -33,13 +33,13 @@ class MailboxBusy(OSError):
 
 
 class RequestFile(NamedTuple):
-    """A request file that was read. ``uid`` owns it, ``ctime_ns`` is when it got its name in ``requests/``. ``over``:
-    its user has more requests pending than its quota."""
+    """A request file that was read; sorts by arrival. ``uid`` owns it, ``ctime_ns`` is when it got its name in
+    ``requests/``. ``over``: its user has more requests pending than its quota."""
 
+    ctime_ns: int
     name: str
     inode: int
     uid: int
-    ctime_ns: int
     data: bytes
     over: bool = False
 
@@ -152,6 +152,11 @@ class RequestFiles:
         self._ignored.pop(name, None)  # the first in the dict is the oldest
         self._ignored[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
 
+    @property
+    def ignores_some(self) -> bool:
+        """Whether any file is ignored."""
+        return bool(self._ignored)
+
     def ignored(self, names: list[str]) -> list[str]:
         """Those of some files that are still to be ignored. If they are few, a file that has taken the name of one is
         noticed at once."""
@@ -195,7 +200,8 @@ class RequestFiles:
     def read(self, name: str) -> RequestFile | None:
         """Read a request. None if it is gone, rejected, or to be read later. Raises ``OSError`` for an error that is
         not the file's fault."""
-        directory = self.at(name)
+        spilled = "/" in name
+        directory = self.spill.fd if spilled else self.fd
         try:
             fd = self.files.open(name, READ_FLAGS, dir_fd=directory)
         except OSError as error:
@@ -215,8 +221,11 @@ class RequestFiles:
                 return None
         finally:
             self.files.close(fd)
-        note = note_of(name) if is_spilled(name) else None
-        return RequestFile(name, status.st_ino, status.st_uid, note.ctime_ns if note else status.st_ctime_ns, data)
+        ctime_ns = status.st_ctime_ns
+        if spilled:
+            note = note_of(name)
+            ctime_ns = note.ctime_ns if note else ctime_ns
+        return RequestFile(ctime_ns, name, status.st_ino, status.st_uid, data)
 
     def _unopened(self, name: str, error: OSError) -> None:
         if error.errno == errno.ENOENT:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from postroom_common.protocol import TEMP_SUFFIX
 
+from ...model.principal import Principal
 from ...platform.files import DIRECTORY_FLAGS, FULL_ERRNOS, Files
 from ...platform.usable import response_dir_advice
 
@@ -46,10 +47,12 @@ def file_name(id_: str) -> str:
 
 
 class ResponseDir(NamedTuple):
-    """A client's response directory: the uid that owns it, and why the daemon cannot write into it ("": it can)."""
+    """A client's response directory: the uid that owns it, and why the daemon cannot write into it ("": it can).
+    ``client`` is the principal that a request of the owner comes from."""
 
     owner: int
     problem: str
+    client: Principal
 
 
 class NoResponseDir(OSError):
@@ -67,7 +70,8 @@ class ResponseDirs:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._limit = max(1, min(OPEN_DIRS, (descriptors - RESERVED_DESCRIPTORS) // 2))
         self._open: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # client: fd, inode, owner
-        self._writable: dict[str, tuple[int, ...]] = {}  # client: what its directory was when it could be written
+        # client: its directory, and what that was when it could be written
+        self._writable: dict[str, tuple[tuple[int, ...], ResponseDir]] = {}
         self._failures: dict[str, OSError] = {}  # client: why an answer could not be written
 
     def look(self, client_id: str) -> ResponseDir | None:
@@ -84,16 +88,23 @@ class ResponseDirs:
         cached = self._open.get(client_id)
         if cached and cached[1] != status.st_ino:
             self._close(client_id)
-        return ResponseDir(status.st_uid, self._problem(client_id, status))
+        seen = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
+        writable = self._writable.get(client_id)
+        if writable and writable[0] == seen:
+            return writable[1]  # it is not tried again until it has changed
+        problem = self._problem(client_id, status)
+        response_dir = ResponseDir(status.st_uid, problem, Principal(client_id, status.st_uid))
+        if not problem:
+            if len(self._writable) >= _REMEMBERED:
+                self._writable.clear()
+            self._writable[client_id] = (seen, response_dir)
+        return response_dir
 
     def _problem(self, client_id: str, status: os.stat_result) -> str:
-        """Why the daemon cannot write into a directory. One that it can is not tried again until it has changed."""
+        """Why the daemon cannot write into a directory; "" if it can."""
         failure = self._failures.get(client_id)
         if failure:
             return f"an answer could not be written into responses/{client_id}: {failure.strerror}"
-        seen = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
-        if self._writable.get(client_id) == seen:
-            return ""
         if not self._files.access(file_name(client_id), _USE, dir_fd=self.fd, effective_ids=True):
             if self._files.statvfs(self.fd).f_flag & os.ST_RDONLY:
                 return f"responses/{client_id} is on a file system that is mounted read-only"
@@ -101,9 +112,6 @@ class ResponseDirs:
                 f"responses/{client_id} belongs to uid {status.st_uid} and gid {status.st_gid} with the mode"
                 f" {stat.S_IMODE(status.st_mode):04o}: the daemon cannot write answers into it"
             )
-        if len(self._writable) >= _REMEMBERED:
-            self._writable.clear()
-        self._writable[client_id] = seen
         return ""
 
     def note_failure(self, client_id: str, error: OSError) -> bool:
@@ -112,6 +120,7 @@ class ResponseDirs:
         if error.errno not in _LASTING:
             return False
         self._failures[client_id] = error
+        self._writable.pop(client_id, None)
         return True
 
     def has_failed(self, client_id: str) -> bool:

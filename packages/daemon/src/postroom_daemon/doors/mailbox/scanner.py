@@ -110,6 +110,7 @@ class Scanner:
         self._backlog: deque[str] = deque()
         self._working: dict[str, tuple[int, int, int]] = {}  # by name: inode, uid, bytes
         self._by_user = Working()
+        self._must_scan = True
 
     @property
     def waiting(self) -> int:
@@ -119,15 +120,17 @@ class Scanner:
     @property
     def has_work(self) -> bool:
         """Whether there is something to do without a scan."""
-        return bool(self._backlog or self._queues.waiting or (self._shared and self.orphans.has_surplus))
+        return bool(self._backlog or self._queues or (self._shared and self.orphans.has_surplus))
 
     @property
-    def scans_next(self) -> bool:
-        """Whether the next ``take`` scans the directory."""
+    def looks_next(self) -> bool:
+        """Whether the next ``take`` looks for files that have arrived."""
         return not self._backlog and not self._queues.is_busy
 
     def check(self) -> bool:
-        """Whether ``requests/`` was replaced by another directory; that one is opened then. Raises ``OSError``."""
+        """Whether ``requests/`` was replaced by another directory; that one is opened then. The next ``take`` scans the
+        directory for files that came otherwise than by a rename. Raises ``OSError``."""
+        self._must_scan = True
         replaced = self.requests.replaced()
         if replaced:
             self._backlog.clear()
@@ -135,47 +138,46 @@ class Scanner:
         self._shared = self.requests.is_shared()
         return replaced
 
-    def take(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
-        """The next requests, at most so many and about so many bytes. Raises ``OSError``."""
-        self._queues.add_postponed(self.requests.take_due())
-        if self._backlog or not (self._shared or self._queues.waiting):
-            return self._take_in_order(max_requests, max_bytes)
+    def take(self, max_requests: int, max_bytes: int, arrived: list[str] | None = None) -> list[RequestFile]:
+        """The next requests, at most so many and about so many bytes. ``arrived`` are the files that were renamed into
+        the directory since the last ``take`` that looked for some; None: scan it. Raises ``OSError``."""
+        if self.requests.ignores_some:
+            self._must_scan = True
+            self._queues.add_postponed(self.requests.take_due())
+        if self._backlog or not (self._shared or self._queues):
+            return self._take_in_order(max_requests, max_bytes, arrived)
         if not self._queues.is_busy:
-            names = self._scan()
-            if len(names) <= min(self._queues.turn, max_requests) and not self._queues.waiting:
-                return self._checked(self._read_all(names))
+            names = self._new_names(arrived)
+            if not self._queues and len(names) <= min(self._queues.turn, max_requests):
+                taken = self._read_all(names, max_bytes)
+                if taken is not None:
+                    return self._checked(taken)
             self._queues.add(names)
         self._queues.step(self._by_user)
         return self._queues.take(max_requests, max_bytes, self._read)
 
     def _checked(self, taken: list[RequestFile]) -> list[RequestFile]:
         """Mark those requests, read without a user queue, that exceed their user's quota."""
-        by_user = Working()
+        pending: dict[int, tuple[int, int]] = {}
         for number, one in enumerate(taken):
-            by_user.add(one.uid, len(one.data))
-            self._queues.note(one.uid)
-            requests, size = self._by_user.of(one.uid)
-            more, more_size = by_user.of(one.uid)
-            if not self._may_have(one.uid, requests + more, size + more_size):
+            uid = one.uid
+            self._queues.note(uid)
+            requests, size = pending.get(uid) or self._by_user.of(uid)
+            requests, size = pending[uid] = (requests + 1, size + len(one.data))
+            if not self._may_have(uid, requests, size):
                 taken[number] = one._replace(over=True)
         return taken
 
     # --- in the order of arrival ------------------------------------------------------------------------------
 
-    def _take_in_order(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
-        names = [] if self._backlog else self._scan()
-        if len(names) > max_requests:
-            names = self._by_age(names)
-        self._backlog.extend(names)
-        taken = self._read_next(max_requests, max_bytes)
-        if self._backlog and 1 < len(names) <= max_requests:
-            # The byte limit ended the group before all of a short scan was read, in no order: go on by age.
-            self._backlog = deque(self._by_age(names))
-            taken = self._read_next(max_requests, max_bytes)
-        taken.sort(key=lambda t: (t.ctime_ns, t.name))
-        return taken
-
-    def _read_next(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
+    def _take_in_order(self, max_requests: int, max_bytes: int, arrived: list[str] | None) -> list[RequestFile]:
+        if not self._backlog:
+            names = self._new_names(arrived)
+            if len(names) <= max_requests:
+                everything = self._read_all(names, max_bytes)
+                if everything is not None:
+                    return everything
+            self._backlog.extend(self._by_age(names))
         taken: list[RequestFile] = []
         looks = size = 0
         while self._backlog and looks < max_requests and size < max_bytes:
@@ -185,11 +187,21 @@ class Scanner:
             if one:
                 taken.append(one)
                 size += len(one.data)
+        taken.sort()
         return taken
 
-    def _read_all(self, names: list[str]) -> list[RequestFile]:
-        taken = [one for one in map(self._read, names) if one]
-        taken.sort(key=lambda t: (t.ctime_ns, t.name))
+    def _read_all(self, names: list[str], max_bytes: int) -> list[RequestFile] | None:
+        """All requests of some names, by arrival; None if they have more bytes."""
+        taken: list[RequestFile] = []
+        size = 0
+        for name in names:
+            if size >= max_bytes:
+                return None
+            one = self._read(name)
+            if one:
+                taken.append(one)
+                size += len(one.data)
+        taken.sort()
         return taken
 
     def _read(self, name: str) -> RequestFile | None:
@@ -198,10 +210,23 @@ class Scanner:
             return self.requests.read(name)
         except OSError as error:
             if error.errno in _OUR_FAULT:
+                self._must_scan = True
                 raise
             log.error("request %r is postponed: %s", name[:100], error)
             self.requests.ignore(name, self.requests.inode(name) or 0)
             return None
+
+    def _new_names(self, arrived: list[str] | None) -> list[str]:
+        if arrived is None or self._must_scan or self.orphans.has_surplus:
+            names = self._scan()
+            self._must_scan = False
+            return names
+        working, waiting = self._working, self._queues.here
+        return [
+            name
+            for name in dict.fromkeys(arrived)
+            if name.endswith(REQUEST_SUFFIX) and name not in working and name not in waiting
+        ]
 
     def _scan(self) -> list[str]:
         working, waiting = self._working, self._queues.here
@@ -286,6 +311,8 @@ class Scanner:
         self._release(name)
         if is_spilled(name):
             self._queues.add_postponed([name])
+        else:
+            self._must_scan = True
 
     def is_unfinished(self, taken: RequestFile) -> bool:
         """Whether a file that does not parse may still be being written."""

@@ -157,9 +157,15 @@ class UserQueues:
             + sum(map(len, self._sorted.values()))
         )
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._queues or self._unsorted)
+
     @property
     def is_busy(self) -> bool:
         """Whether so many files are still to be sorted or spilled that another scan would be of no use."""
+        if not self._queues:
+            return bool(self._unsorted)
         most = self._share + _UNMOVED
         return bool(self._unsorted) or any(len(queue.over) + len(queue.here) > most for queue in self._queues.values())
 
