@@ -62,8 +62,14 @@ _TABLE: Final = {
 }
 
 
-def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
-    """Every field of ``command`` by name, absent ones with their defaults (None if they have none).
+def common_fields(command: Command, **given: Any) -> Fields:
+    """Every field of ``command`` by name: what a request gives for all items of a batch, else the defaults."""
+    return _TABLE[command][1] | given
+
+
+def read_fields(command: Command, payload: dict[str, Any], common: Fields | None = None) -> Fields:
+    """Every field of ``command`` by name, absent ones as in ``common``, else with their defaults (None if they have
+    none).
 
     Unknown fields are ignored; null counts as absent unless the field accepts any value. ``1500.0`` is an integer, and
     true is 1.
@@ -72,7 +78,7 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
     ``messageKey`` of a wrong type; ERR_PARSE_ERROR for another field of a wrong type.
     """
     rules, defaults, required = _TABLE[command]
-    fields: Fields = defaults.copy()
+    fields: Fields = (common or defaults).copy()
     for name, value in payload.items():
         rule = rules.get(name)
         if rule is None:

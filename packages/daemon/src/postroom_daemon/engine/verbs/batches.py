@@ -9,12 +9,9 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import BATCH_LIMIT, Command, ErrorCode
 
 from ..context import Context, Decision, Draft
-from ..fields import Fields, read_fields
+from ..fields import Fields, common_fields, read_fields
 from . import settle
-from .publish import admit
-
-Outcome = tuple[list[Draft], dict[str, Any] | None]
-"""The outcome of an item: its events, and its result if the events do not determine it (see ``replies``)."""
+from .publish import Outcome, admit
 
 
 def publish_batch(context: Context, fields: Fields) -> Decision:
@@ -24,14 +21,8 @@ def publish_batch(context: Context, fields: Fields) -> Decision:
     """
     items = _items(fields, "messages")
     _refuse_without_space(context)
-    queue = fields["queue"]
-
-    def decide(item: dict[str, Any]) -> Outcome:
-        if queue and item.get("queue") is None:
-            item = {**item, "queue": queue}
-        return _publish_item(context, item)
-
-    return _each(items, decide)
+    common = common_fields(Command.PUBLISH, queue=fields["queue"])
+    return _each(items, lambda item: admit(context, read_fields(Command.PUBLISH, item, common)))
 
 
 def ack_batch(context: Context, fields: Fields) -> Decision:
@@ -59,7 +50,7 @@ def ack_and_publish(context: Context, fields: Fields) -> Decision:
     outcomes: list[Outcome] = [(drafts, None)]
     for number, item in enumerate(items):
         try:
-            outcomes.append(_publish_item(context, _an_object(item)))
+            outcomes.append(admit(context, read_fields(Command.PUBLISH, _an_object(item))))
         except CommandError as error:
             raise CommandError(error.code, f"messages[{number}]: {error}; nothing was changed") from error
     return Decision(_all_drafts(outcomes), reply=_reply(outcomes) | {"from": 1})
@@ -73,25 +64,21 @@ def _settled(
     settled_code: ErrorCode,
 ) -> Decision:
     """Apply a command that settles one message to each item of a batch."""
-    consumer = fields["consumerId"]
+    consumer, settled = fields["consumerId"], context.pending.settled
+    common = common_fields(command, consumerId=consumer)
 
     def decide(item: dict[str, Any]) -> Outcome:
-        one = read_fields(command, item)
-        one["consumerId"] = one["consumerId"] or consumer
+        one = read_fields(command, item, common)
+        if not one["consumerId"]:
+            one["consumerId"] = consumer
         key = one["messageKey"]
-        if key in context.pending.settled:
+        if key in settled:
             raise CommandError(settled_code, f"{key} was settled by an item before this one")
         drafts = settle_one(context, one).drafts
-        context.pending.settled.add(key)
+        settled.add(key)
         return drafts, None
 
     return _each(_items(fields, "items"), decide)
-
-
-def _publish_item(context: Context, item: dict[str, Any]) -> Outcome:
-    """Publish one item, like ``publish``."""
-    admitted = admit(context, read_fields(Command.PUBLISH, item))
-    return admitted.drafts, admitted.result
 
 
 def _items(fields: Fields, name: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
@@ -49,13 +48,9 @@ _PUBLISHED: Final = EventType.PUBLISHED
 _PUBLISH: Final = Verb.PUBLISH
 
 
-@dataclass(slots=True)
-class Item:
-    """The outcome of one message: its events, the last of which is its own, and its result if that event does not
-    determine it."""
-
-    drafts: list[Draft]
-    result: dict[str, Any] | None = None
+Outcome = tuple[list[Draft], dict[str, Any] | None]
+"""The outcome of one item of a request: its events, the last of which is its own, and its result if that event does not
+determine it (see ``replies``)."""
 
 
 def publish(context: Context, fields: Fields) -> Decision:
@@ -64,16 +59,15 @@ def publish(context: Context, fields: Fields) -> Decision:
     record, policy, is_open = _open_queue(context, queue)
     if record and is_open:
         return Decision([_published(context, fields, policy, context.read_body(fields))[0]])
-    item = _admitted(context, fields, record, policy, is_open)
-    result = item.result
+    drafts, result = _admitted(context, fields, record, policy, is_open)
     if result is None:
-        return Decision(item.drafts)
-    if not item.drafts:
+        return Decision(drafts)
+    if not drafts:
         return Decision(data=result, once=True, reply={"as": "duplicate", "of": result["messageKey"]})
-    return Decision(item.drafts, reply={"as": "data", "data": result})
+    return Decision(drafts, reply={"as": "data", "data": result})
 
 
-def admit(context: Context, fields: Fields) -> Item:
+def admit(context: Context, fields: Fields) -> Outcome:
     """Decide about one message of a request, after those recorded in ``context.pending``, and record it there.
 
     A duplicate has no events. A message that the queue does not accept, but stores as a dead letter by policy, is
@@ -83,11 +77,11 @@ def admit(context: Context, fields: Fields) -> Item:
     queue, pending = fields["queue"], context.pending
     open_policy = pending.open.get(queue)
     if open_policy:
-        return Item([_published(context, fields, open_policy, context.read_body(fields))[0]])
+        return [_published(context, fields, open_policy, context.read_body(fields))[0]], None
     return _admitted(context, fields, *_open_queue(context, queue))
 
 
-def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy, is_open: bool) -> Item:
+def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy, is_open: bool) -> Outcome:
     """Decide about a message for a queue that takes messages now; ``is_open``: every message."""
     queue, pending = fields["queue"], context.pending
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
@@ -96,11 +90,11 @@ def _admitted(context: Context, fields: Fields, record: QueueRecord | None, poli
         draft, _ = _published(context, fields, policy, parts)
         pending.queues.add(queue)
         pending.open[queue] = policy
-        return Item([*made, draft])
+        return [*made, draft], None
     claim = claim_of(context, policy, fields["deduplicationKey"], parts)
     first = first_of(context, queue, claim) if claim else None
     if first:
-        return Item([], duplicate_of(first))
+        return [], duplicate_of(first)
     check_size(policy, queue, parts)
     invalid = check_body(context.policies, policy, queue, parts[0])
     check_rate(context, queue, policy)
@@ -121,11 +115,11 @@ def _admitted(context: Context, fields: Fields, record: QueueRecord | None, poli
     is_stored = not end or end[-1]["type"] is EventType.DIED
     if claim and is_stored:
         draft["claim"] = claim.to_json()
-    item = Item([*made, *before, draft, *end], _result(draft["key"], end, is_stored))
-    _record(context, item, draft, claim if is_stored else None, size)
-    if policy.overflow == "drop-oldest" and item.drafts[-1] is draft and "dueEngineMs" not in draft:
+    drafts = [*made, *before, draft, *end]
+    _record(context, drafts, draft, claim if is_stored else None, size)
+    if policy.overflow == "drop-oldest" and not end and "dueEngineMs" not in draft:
         context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
-    return item
+    return drafts, _result(draft["key"], end, is_stored)
 
 
 def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | None:
@@ -232,15 +226,15 @@ def _end(context: Context, draft: Draft, size: int, code: ReasonCode, text: str)
     return died(context, entry, failure(entry, code, text))
 
 
-def _record(context: Context, item: Item, draft: Draft, claim: Claim | None, size: int) -> None:
+def _record(context: Context, drafts: list[Draft], draft: Draft, claim: Claim | None, size: int) -> None:
     """Record what this item changes, for the next items of the request."""
     pending, queue = context.pending, draft["queue"]
-    if item.drafts[0]["type"] is EventType.QUEUE_CREATED:
+    if drafts[0]["type"] is EventType.QUEUE_CREATED:
         pending.queues.add(queue)
     pending.published[queue] = pending.published.get(queue, 0) + 1
     if claim:
         pending.claims[queue, claim.name] = draft["key"]
-    if item.drafts[-1] is draft:
+    if drafts[-1] is draft:
         pending.add(queue, 1, size)
 
 

@@ -13,19 +13,22 @@ from ..base import StoreDamaged
 from .rows import changes_of, row_of, value_crc
 from .schema import Statements, keys_in_turn
 
+NewBody = tuple[bytes, str, int]
+"""What is to be written of the body of a new message: value, kind, and when the message was created (Unix ms)."""
+
 
 class Changes:
     """New, changed and removed messages, and key-values.
 
-    ``bodies`` are those of new messages: value, kind, and when the message was created (Unix ms). ``entries`` are new
-    and changed messages, each with the last event that it shows. ``removed`` are messages whose rows are to go,
-    ``values`` key-values by the key of their row: value and kind, or None for one that is to go.
+    ``bodies`` are those of new messages. ``entries`` are new and changed messages, each with the last event that it
+    shows. ``removed`` are messages whose rows are to go, ``values`` key-values by the key of their row: value and kind,
+    or None for one that is to go.
     """
 
     __slots__ = ("bodies", "bytes", "entries", "removed", "values")
 
     def __init__(self) -> None:
-        self.bodies: dict[str, tuple[bytes, str, int]] = {}
+        self.bodies: dict[str, NewBody] = {}
         self.entries: dict[str, tuple[Entry, int]] = {}
         self.removed: dict[str, None] = {}
         self.values: dict[str, tuple[bytes, str] | None] = {}

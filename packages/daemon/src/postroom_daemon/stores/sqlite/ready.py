@@ -11,7 +11,7 @@ from ...model.records import Entry
 _LENGTH_LIMIT: Final = 1024
 #: Messages that are asked for at once: few at first, since whoever asks may want only one.
 _FIRST_COUNT: Final = 4
-_COUNT_LIMIT: Final = 256
+_COUNT_LIMIT: Final = 1024
 #: Messages and heads that are in memory at most, of all queues and targets: beyond that, all are forgotten.
 _TOTAL_LIMIT: Final = 20_000
 

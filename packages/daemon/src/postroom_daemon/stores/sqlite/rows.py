@@ -31,27 +31,37 @@ CHANGING: Final = (
 )  # fmt: skip
 _CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
 
+_READY, _DELAYED, _DEAD = State.READY, State.DELAYED, State.DEAD  # used for every row, and slow to look up
+#: The states by their names, and the names as plain texts, for which SQLite needs no adapter.
+_STATES: Final = {state.value: state for state in State}
+_NAMES: Final = {state: state.value for state in State}
+
 Row = tuple[Any, ...]
 
 
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
-    lapses = (e.expires or e.fallback) and (e.state is State.READY or e.state is State.DELAYED)
-    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim, *_users(e))
+    state = e.state
+    lapses = (e.expires or e.fallback) and (state is _READY or state is _DELAYED)
     values = (
-        e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
-        e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
-        e.phase, as_of, e.size, e.order_key, e.next_expiry if lapses else 0,
-        orjson.dumps(rare).decode() if any(rare) else "",
+        e.key, e.queue, _NAMES[state], e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due,
+        e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if state is _DEAD else None,
+        e.failures, e.phase, as_of, e.size, e.order_key, e.next_expiry if lapses else 0, _rare(e),
     )  # fmt: skip
     return (*values, crc32(orjson.dumps(values)))
 
 
-def _users(e: Entry) -> tuple[str, ...]:
-    """Who has leased it and who has published it, without trailing empty texts."""
+def _rare(e: Entry) -> str:
+    """What most entries do not have, and who has leased and published it, without trailing empty texts; '' if there is
+    nothing."""
+    if not (e.holder_uid or e.reason or e.expires or e.fallback or e.due_wall or e.claim or e.publisher_uid):
+        return ""
+    rare = [e.reason, e.expires, e.fallback, e.due_wall, e.claim]
     if e.publisher_uid:
-        return e.holder_uid, e.publisher_uid
-    return (e.holder_uid,) if e.holder_uid else ()
+        rare += e.holder_uid, e.publisher_uid
+    elif e.holder_uid:
+        rare.append(e.holder_uid)
+    return orjson.dumps(rare).decode()
 
 
 def changes_of(row: Row) -> list[Any]:
@@ -73,13 +83,18 @@ def row_holds(row: Row) -> bool:
 
 
 def entry_of(row: Row) -> Entry:
-    """The entry that a row holds. Raises ``ValueError`` or ``TypeError`` for values that there are not."""
-    rare: list[Any] = orjson.loads(row[21]) if row[21] else ["", 0, 0, 0, ""]
-    return Entry(
-        row[0], row[1], State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-        row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, rare[0], rare[1], rare[2], rare[3],
-        row[19], rare[4], *rare[5:7],
+    """The entry that a row holds. Raises ``KeyError``, ``ValueError`` or ``TypeError`` for values that there are
+    not."""
+    entry = Entry(
+        row[0], row[1], _STATES[row[2]], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+        row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, order_key=row[19],
     )  # fmt: skip
+    if row[21]:
+        rare: list[Any] = orjson.loads(row[21])
+        entry.reason, entry.expires, entry.fallback, entry.due_wall, entry.claim = rare[:5]
+        if len(rare) > 5:
+            entry.holder_uid, entry.publisher_uid = (*rare[5:7], "")[:2]
+    return entry
 
 
 def value_crc(key: str, value: bytes, kind: str) -> int:
@@ -89,4 +104,4 @@ def value_crc(key: str, value: bytes, kind: str) -> int:
 
 def value_holds(key: str, value: str, kind: str, crc: int | None) -> bool:
     """Whether a row of ``kv`` is what was written; see ``row_holds``."""
-    return crc is None or crc == value_crc(key, value.encode(), kind)
+    return type(value) is str and (crc is None or crc == value_crc(key, value.encode(), kind))

@@ -27,12 +27,16 @@ class SpaceEstimate:
     def __init__(self) -> None:
         #: The places of changed messages: their queue, and their publish number in units of ``_SHARING``.
         self._touched: set[tuple[str, int]] = set()
+        self._last = ("", 0)  # the last of them: often that of the next message as well
         self._written = 0
         self._freed = 0
 
     def touch(self, queue: str, seq: int) -> None:
         """The message of a queue with this publish number has changed."""
-        self._touched.add((queue, seq // _SHARING))
+        place = (queue, seq // _SHARING)
+        if place != self._last:
+            self._last = place
+            self._touched.add(place)
 
     def free(self, size: int) -> None:
         """A message that the database has, with a body of ``size`` bytes, is gone."""
@@ -51,4 +55,5 @@ class SpaceEstimate:
     def clear(self) -> None:
         """The database transaction is committed."""
         self._touched.clear()
+        self._last = ("", 0)
         self._written = self._freed = 0

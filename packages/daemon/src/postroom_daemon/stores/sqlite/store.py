@@ -24,7 +24,7 @@ from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
 from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreBusy, StoreDamaged, StoreError
 from ..book import QueueBook
-from .changes import Changes
+from .changes import Changes, NewBody
 from .database import Database, translated
 from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked
 from .ready import Head, ReadyHeads
@@ -53,6 +53,9 @@ _VALUES_LIMIT: Final = 1024
 _VALUE_LENGTH: Final = 4096
 #: Bytes of bodies that are cached for the rest of a group.
 _BODIES_BYTES: Final = 1024 * 1024
+#: The kind of a row of ``kv`` that has the body of a message.
+_MESSAGE: Final = "message"
+_READY, _DELAYED = State.READY, State.DELAYED  # used for every message, and slow to look up in their class
 #: No messages. Never change it.
 _NONE: Final[deque[Entry]] = deque()
 
@@ -278,7 +281,7 @@ class SqliteStore(Store):
                 if not row_holds(row):
                     raise ValueError
                 entry = entry_of(row)
-            except (TypeError, ValueError):
+            except (KeyError, TypeError, ValueError):
                 path = self.db.path
                 raise StoreDamaged(f"{path}: the row of {str(key)[:300]} has changed on the disk") from None
             self._remember(key, entry)
@@ -300,12 +303,17 @@ class SqliteStore(Store):
     # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        for changes in (self._group, self._earlier):
-            changed = changes.entries.get(key)
-            if changed:
-                return changed[0]
-            if key in changes.removed:
-                return None
+        group, earlier = self._group, self._earlier
+        changed = group.entries.get(key)
+        if changed:
+            return changed[0]
+        if key in group.removed:
+            return None
+        changed = earlier.entries.get(key)
+        if changed:
+            return changed[0]
+        if key in earlier.removed:
+            return None
         entry = self._entries.get(key)
         if entry is None:
             row = self.db.row_of(self.db.sql.get, (key,))
@@ -315,17 +323,26 @@ class SqliteStore(Store):
     def value_row(self, key: str) -> Any:
         """The row of a message in ``kv``: its body or what refers to it, the kind, and the checksum (None: it is not
         written yet). None if there is no row."""
-        for changes in (self._group, self._earlier):
-            body = changes.bodies.get(key)
-            if body:
-                return body[0].decode(), body[1], None
-            if key in changes.removed:
-                return None
+        new = self._new_body(key)
+        if new:
+            return new[0].decode(), new[1], None
+        if key in self._group.removed or key in self._earlier.removed:
+            return None
         return self.db.row_of(self.db.sql.get_value, (key,))
+
+    def _new_body(self, key: str) -> NewBody | None:
+        """What the database does not have yet of the body of a message."""
+        new = self._group.bodies.get(key)
+        if new is None and key not in self._group.removed:
+            new = self._earlier.bodies.get(key)
+        return new
 
     def envelope(self, key: str) -> bytes:
         body = self._bodies.get(key)
         if body is None:
+            new = self._new_body(key)
+            if new and new[1] == _MESSAGE:
+                return new[0]
             body = self._read_body(key)
             self._bodies_bytes += len(body)
             if self._bodies_bytes > _BODIES_BYTES:
@@ -349,7 +366,7 @@ class SqliteStore(Store):
                 break
             keys.append(key)
         for key, value, kind, crc in self.db.values_of(keys):
-            if kind == "message" and value_holds(key, value, kind, crc):
+            if kind == _MESSAGE and value_holds(key, value, kind, crc):
                 body = cached[key] = value.encode()
                 self._bodies_bytes += len(body)
 
@@ -365,33 +382,32 @@ class SqliteStore(Store):
             raise BodyLost(key, f"it has changed in {self.db.path}")
         return str(row[0]).encode()
 
-    def insert(self, entry: Entry, envelope: bytes, kind: str = "message") -> None:
+    def insert(self, entry: Entry, envelope: bytes, kind: str = _MESSAGE) -> None:
         """See ``Store``. A row of another ``kind`` has not the body, but what refers to it."""
-        key, queue, group = entry.key, entry.queue, self._group
-        if queue not in self.book.values:
-            self.queue(queue)
-        self.book.count(queue, None, entry.state, entry.size)  # first: it may refuse
+        key, group = entry.key, self._group
+        self._count(entry.queue, None, entry.state, entry.size)  # first: it may refuse
         if key in group.removed or key in self._earlier.removed:
             self._write_changes()
         group.bodies[key] = (envelope, kind, entry.created_wall)
         group.entries[key] = (entry, self.folding)
         group.bytes += len(envelope)
-        if entry.state is State.READY:
+        if entry.state is _READY:
             self.ready.add(entry)
         self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._group.entries[entry.key] = (entry, self.folding)
-        self._entries.pop(entry.key, None)
-        after = entry.state
-        if before is State.READY:
-            if after is State.READY:  # its place may be another one
+        key, after = entry.key, entry.state
+        self._group.entries[key] = (entry, self.folding)
+        self._entries.pop(key, None)
+        if before is _READY:
+            if after is _READY:  # its place may be another one
                 self.ready.forget(entry.queue)
             else:
                 self.ready.remove(entry)
-        elif after is State.READY:
+        elif after is _READY:
             self.ready.add(entry)
-        self._count(entry.queue, before, after, entry.size)
+        if before is not after:
+            self._count(entry.queue, before, after, entry.size)
         self._note(entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
@@ -424,7 +440,7 @@ class SqliteStore(Store):
         """What follows from a change of a message. Raises ``StoreError`` for a time that SQLite cannot store: it must
         be refused before the journal has it."""
         self._space.touch(entry.queue, entry.seq)
-        if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED:
+        if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is _DELAYED:
             self._due.note(entry)
         if entry.order_key:
             self.ready.forget(entry.queue)
@@ -438,7 +454,7 @@ class SqliteStore(Store):
             self._entries.pop(entry.key, None)
         self._space.touch(entry.queue, entry.seq)
         self._group.remove(entry.key)
-        if before is State.READY:
+        if before is _READY:
             self.ready.remove(entry)
         self._count(entry.queue, before, None, entry.size)
         if entry.order_key:
@@ -463,13 +479,13 @@ class SqliteStore(Store):
         """The ready messages for anyone and those for a consumer that come next: at least ``wanted`` of each, if there
         are so many."""
         record = self.queue(queue)
-        if record is None or not record.counts[State.READY]:
+        if record is None or not record.counts[_READY]:
             return _NONE, _NONE
         head = self._head(queue, "", wanted)
         anyone, mine = head.entries, _NONE
-        if consumer and not (head.is_all and len(anyone) == record.counts[State.READY]):
+        if consumer and not (head.is_all and len(anyone) == record.counts[_READY]):
             mine = self._head(queue, consumer, wanted).entries
-        if not anyone and not mine and not self.pages.scan(queue, State.READY, (), 1)[0]:  # for others, or in turn
+        if not anyone and not mine and not self.pages.scan(queue, _READY, (), 1)[0]:  # for others, or in turn
             raise StoreDamaged(f"{self.db.path}: queue {queue!r} counts ready messages, its index has none")
         return anyone, mine
 
@@ -483,7 +499,7 @@ class SqliteStore(Store):
         if len(head.entries) < wanted and not head.is_all:
             count = max(wanted, head.next_count())
             rows = self.db.rows(self.db.sql.pick, (queue, 0, target, count))
-            entries = deque(checked(self.entry_of(row), State.READY, self.db) for row in rows)
+            entries = deque(checked(self.entry_of(row), _READY, self.db) for row in rows)
             self.ready.fill(head, entries, is_all=len(rows) < count)
         return head
 
