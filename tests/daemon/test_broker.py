@@ -283,3 +283,33 @@ def test_a_door_may_bring_a_message_of_several_parts_which_is_stored_and_deliver
     view: MessageView = taken.answer.data["message"]
     assert view.parts == parts
     assert bench.do("get_message", messageKey=sent.data["messageKey"])["message"]["bytes"] == 9
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "code"),
+    [
+        ("pause", {"operation": "publish"}, "ERR_PAUSED"),
+        ("set_policy", {"policy": {"limits": {"messageBytes": 1}}}, "ERR_MESSAGE_TOO_LARGE"),
+        ("drain", {"draining": True}, "ERR_DRAINING"),
+    ],
+)
+def test_what_an_operator_changes_applies_to_the_next_request_of_the_same_group(
+    bench: Bench, command: str, fields: dict[str, Any], code: str
+) -> None:
+    bench.publish("q")
+    queue: dict[str, Any] = {} if command == "drain" else {"queue": "q"}
+    before, change, after = (
+        bench.make("publish", queue="q", message="before"),
+        bench.make(command, **queue, **fields),
+        bench.make("publish", queue="q", message="after"),
+    )
+    bench.run(before, change, after)
+    assert (before.code, change.code, after.code) == ("OK", "OK", code)
+
+
+def test_a_queue_that_is_deleted_and_published_to_in_one_group_is_created_again(bench: Bench) -> None:
+    bench.publish("q")
+    sent = [bench.make(command, queue="q") for command in ("publish", "purge", "delete_queue", "publish")]
+    bench.run(*sent)
+    assert [one.code for one in sent] == ["OK"] * 4
+    assert bench.event_types()[-3:] == ["queue_deleted", "queue_created", "published"]

@@ -36,26 +36,24 @@ class BodyRetry:
     """The failed reads by message. A restart forgets them."""
 
     def __init__(self) -> None:
-        self._failed: dict[str, tuple[int, int]] = {}  # how many, and when the first was
-
-    def __len__(self) -> int:
-        return len(self._failed)
+        self.failed: dict[str, tuple[int, int]] = {}
+        """How many reads of a message have failed, and when the first did (engine ms)."""
 
     def note_failure(self, key: str, now: int) -> bool:
         """A read failed at ``now`` (engine ms). Whether the message is to be given up; it is then forgotten, so that a
         message that is brought back starts from nothing."""
-        reads, since = self._failed.pop(key, (0, now))
+        reads, since = self.failed.pop(key, (0, now))
         reads += 1
         if reads >= READS and now - since >= READS_MS:
             return True
-        if len(self._failed) >= _KEYS_LIMIT:
-            del self._failed[next(iter(self._failed))]
-        self._failed[key] = (reads, since)
+        if len(self.failed) >= _KEYS_LIMIT:
+            del self.failed[next(iter(self.failed))]
+        self.failed[key] = (reads, since)
         return False
 
     def forget(self, key: str) -> None:
         """The body of a message was read."""
-        self._failed.pop(key, None)
+        self.failed.pop(key, None)
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ def request_key(account: Account, data: bytes) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _salted(account: Account) -> hashlib.blake2b:
+    """The beginning of the digests of an account."""
     if type(account) is int:
         salt = account.to_bytes(16, "little")
     else:

@@ -40,8 +40,21 @@ PASSED_OVER_LIMIT: Final = 100
 #: Events that bring a dead letter to those who wait at a dead-letter address: by a policy, the letters that exist get
 #: another address.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
-#: Commands that may change whether a drain is on.
-_DRAINING: Final = frozenset({Command.DRAIN, Command.IMPORT_STATE})
+#: Commands that change only messages, and create queues: what a context says of anything else stays true.
+_OF_MESSAGES: Final = frozenset(
+    {
+        Command.PUBLISH,
+        Command.PUBLISH_BATCH,
+        Command.CONSUME_NEXT,
+        Command.ACK,
+        Command.ACK_BATCH,
+        Command.ACK_AND_PUBLISH,
+        Command.NACK,
+        Command.NACK_BATCH,
+        Command.RELEASE,
+        Command.EXTEND_LEASE,
+    }
+)
 #: Used for every request, and slow to look up in its class.
 _CONSUME_NEXT: Final = Command.CONSUME_NEXT
 #: The cursor that names the task that failed last.
@@ -217,11 +230,11 @@ class Transaction:
         command, state = request.command, self._state
         data = reply_to(events, state.store, state.policies, self.now)
         if command is _CONSUME_NEXT:
-            if state.body_retry:
+            if state.body_retry.failed:
                 for event in events:
                     state.body_retry.forget(event["key"])
-            return Answer(data, None, tuple([(event["key"], event["lease"]) for event in events]))
-        if command in _DRAINING:
+            return Answer(data, None, [(event["key"], event["lease"]) for event in events])
+        if command not in _OF_MESSAGES:
             state.is_draining = self._shared = None
         if state.subscriptions.count:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):

@@ -134,6 +134,9 @@ class Context:
     dlq_index: DlqIndex
     draining: bool = False
     read_body: BodyReader = json_body
+    #: The policies of queues that exist, and that accept every message of everyone. Valid as long as only messages
+    #: change: whoever changes anything else needs another context.
+    open_queues: dict[str, Policy] = field(default_factory=dict)
     _pending: Pending | None = None
 
     def begin(self, who: Principal, read_body: BodyReader) -> None:

@@ -15,8 +15,8 @@ from ..model.records import BodyReference, Entry, QueueRecord, history_fact, wit
 from ..stores.base import NotStored, Store
 from .fold_queues import end_claim, queue_of
 
-#: Used for every message, and slow to look up in their class.
-_PUBLISHED: Final = EventType.PUBLISHED
+#: Used for every message, and slow to look up in their classes.
+_PUBLISHED, _LEASED = EventType.PUBLISHED, EventType.LEASED
 _READY, _DELAYED, _INFLIGHT, _DEAD = State.READY, State.DELAYED, State.INFLIGHT, State.DEAD
 #: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body.
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
@@ -64,7 +64,11 @@ def _set_options(entry: Entry, event: Event) -> None:
 
 
 def _leased(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move_leased(event, store, observers)
+    entry = _stored(event, store).copy()
+    before = entry.state
+    if before is not _DEAD:  # a leased dead letter stays dead
+        entry.state = _INFLIGHT
+    check_transition(before, _LEASED, entry.state)
     entry.lease_id = event["lease"]
     entry.consumer_id = event["consumer"]
     entry.holder_uid = stored_account(event)
@@ -77,7 +81,7 @@ def _leased(event: Event, store: Store, observers: Observers) -> None:
 
 
 def _extended(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move_leased(event, store, observers)
+    entry, before = _move(event, store, observers, None, stays=True)
     entry.lease_until = event["untilEngineMs"]
     store.update(entry, before)
 
@@ -211,12 +215,6 @@ def _step(entry: Entry, event: Event, observers: Observers, after: State | None)
     if after is not None:
         entry.state = after
     return before
-
-
-def _move_leased(event: Event, store: Store, observers: Observers) -> tuple[Entry, State]:
-    """Like ``_move`` to in flight, except that a leased dead letter stays dead."""
-    entry = _stored(event, store).copy()
-    return entry, _step(entry, event, observers, _DEAD if entry.state is _DEAD else _INFLIGHT)
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 
     data: dict[str, Any] | None = None
     error: CommandError | None = None
-    leases: tuple[tuple[str, str], ...] = ()
+    leases: Sequence[tuple[str, str]] = ()
 
 
 def always_alive() -> bool:

@@ -18,12 +18,16 @@ class Histogram:
 
     def add(self, value: int) -> None:
         """Count one value."""
-        value = max(0, value)
+        bucket = value
+        if value < 0:
+            bucket = value = 0
+        elif value >= 32:
+            shift = value.bit_length() - 5
+            bucket = (shift << 5) + (value >> shift)
         self.count += 1
         self.total += value
-        self.max = max(self.max, value)
-        shift = max(0, value.bit_length() - 5)
-        bucket = (shift << 5) + (value >> shift)
+        if value > self.max:
+            self.max = value
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
 
     def percentile(self, fraction: float) -> int | None:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+from struct import Struct
+from typing import Final
 
-#: Number of random bytes that are read from the kernel at once.
-_BLOCK = 4096
-#: Maps a random hex digit to one that marks the variant of RFC 9562.
-_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+#: Number of UUIDs that are created at once, which takes half as long as one by one.
+_COUNT: Final = 128
+#: The bits of UUIDs that are random, and those that mark the version and the variant (RFC 9562).
+_RANDOM: Final = int("ffffffffffff0fff3fffffffffffffff" * _COUNT, 16)
+_MARKS: Final = int("00000000000040008000000000000000" * _COUNT, 16)
+#: The groups of hex digits of a UUID.
+_GROUPS: Final = Struct("8s4s4s4s12s")
+
+
+def _random_uuids() -> list[str]:
+    """Version 4 UUIDs."""
+    noise = int.from_bytes(os.urandom(16 * _COUNT), "big") & _RANDOM | _MARKS
+    digits = noise.to_bytes(16 * _COUNT, "big").hex().encode()
+    return b" ".join(map(b"-".join, _GROUPS.iter_unpack(digits))).decode().split()
 
 
 class Ids:
@@ -15,32 +27,29 @@ class Ids:
     ids."""
 
     def __init__(self) -> None:
-        self._block = ""
-        self._used = 0
+        self._uuids: list[str] = []
         self._stamp = (-1, "")  # the last wall time, and its text
-
-    def _hex(self, digits: int) -> str:
-        begin, self._used = self._used, self._used + digits
-        if self._used > len(self._block):
-            self._block, begin, self._used = os.urandom(_BLOCK).hex(), 0, digits
-        return self._block[begin : self._used]
 
     def message(self, wall_ms: int) -> str:
         """A version 7 UUID (RFC 9562) with 74 random bits: it sorts by time, so that indexes grow at one end."""
-        if self._stamp[0] != wall_ms:
-            stamp = (wall_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big").hex()
-            self._stamp = (wall_ms, f"{stamp[:8]}-{stamp[8:]}-7")
-        noise = self._hex(20)
-        return f"{self._stamp[1]}{noise[:3]}-{_VARIANT[noise[3]]}{noise[4:7]}-{noise[7:19]}"
+        last, stamp = self._stamp
+        if last != wall_ms:
+            digits = (wall_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big").hex()
+            stamp = f"{digits[:8]}-{digits[8:]}-7"
+            self._stamp = (wall_ms, stamp)
+        if not self._uuids:
+            self._uuids = _random_uuids()
+        return stamp + self._uuids.pop()[15:]
 
     def lease(self) -> str:
         """A version 4 UUID as a receipt that nobody can guess."""
-        noise = self._hex(32)
-        return f"{noise[:8]}-{noise[8:12]}-4{noise[13:16]}-{_VARIANT[noise[16]]}{noise[17:20]}-{noise[20:]}"
+        if not self._uuids:
+            self._uuids = _random_uuids()
+        return self._uuids.pop()
 
     def chance(self) -> float:
         """A number from 0 to 1."""
-        return int(self._hex(8), 16) / 0xFFFFFFFF
+        return int.from_bytes(os.urandom(4), "big") / 0xFFFFFFFF
 
     def root(self) -> str:
         """A version 4 UUID for a new root."""

@@ -51,7 +51,8 @@ class Quotas:
 
     def __init__(self, limits: UserLimits, daemon_uid: int) -> None:
         self.refused: Counter[str] = Counter(dict.fromkeys((PENDING, RATE, WAITS, LEASES, STORED), 0))
-        self._exempt = (0, daemon_uid)
+        self.exempt = (0, daemon_uid)
+        """Accounts without quotas."""
         self._rates = Rates()
         self.reload(limits)
 
@@ -65,7 +66,7 @@ class Quotas:
 
     def applies(self, account: Account) -> bool:
         """Whether quotas apply to an account."""
-        return account not in self._exempt
+        return account not in self.exempt
 
     def may_have_pending(self, account: Account, requests: int, size: int) -> bool:
         """Whether an account may have ``requests`` pending requests of ``size`` bytes in total."""

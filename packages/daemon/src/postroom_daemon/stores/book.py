@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 from itertools import islice
+from typing import Final
 
 from postroom_common.protocol import State
 
 from ..model.records import QueueRecord
 from .base import NotStored
 from .undoable import Undoable
+
+_DEAD: Final = State.DEAD
 
 
 class QueueBook(Undoable[QueueRecord]):
@@ -36,11 +39,11 @@ class QueueBook(Undoable[QueueRecord]):
             self.before[queue] = record.copy()
         if before is not None:
             record.counts[before] -= 1
-            if before is not State.DEAD:
+            if before is not _DEAD:
                 record.bytes -= size
         if after is not None:
             record.counts[after] += 1
-            if after is not State.DEAD:
+            if after is not _DEAD:
                 record.bytes += size
 
     def forget_oldest(self, limit: int, needed: Set[str]) -> None:

@@ -25,6 +25,10 @@ from .terminations import QUARANTINED
 _SKIP_LIMIT: Final = 2000
 #: Maximum size of the bodies and headers in one answer; the first message is delivered whatever its size.
 DELIVERED_BYTES: Final = 4 * 1024 * 1024
+#: Used for every message, and slow to look up in their classes.
+_LEASED: Final = EventType.LEASED
+_READY, _DEAD = State.READY, State.DEAD
+_CONSUME: Final = Verb.CONSUME
 
 
 class Expired(PostroomError):
@@ -45,20 +49,20 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
-    most = fields["max"]
-    entries = _next(context, fields, most or 1, DELIVERED_BYTES)
+    most, consumer = fields["max"], fields["consumerId"] or context.who.client_id
+    entries = _next(context, fields["queue"], consumer, most or 1, DELIVERED_BYTES)
     if not entries:
         if fields["waitMs"]:
             return Decision(wait_until=context.now.engine + fields["waitMs"])
         return Decision(data=no_message(fields))
-    decision = Decision(_leases(context, fields, entries))
+    decision = Decision(_leases(context, fields, consumer, entries))
     if most is not None:
         decision.reply = {"as": "deliveries"}
-        decision.more = _further(context, fields, entries)
+        decision.more = _further(context, fields, consumer, entries)
     return decision
 
 
-def _further(context: Context, fields: Fields, first: list[Entry]) -> Callable[[], list[Draft]]:
+def _further(context: Context, fields: Fields, consumer: str, first: list[Entry]) -> Callable[[], list[Draft]]:
     """A function that leases the messages after ``first``, as long as there are any and the answer has space."""
     left, space = fields["max"] - len(first), DELIVERED_BYTES - _size(first)
 
@@ -67,11 +71,11 @@ def _further(context: Context, fields: Fields, first: list[Entry]) -> Callable[[
         if left <= 0 or space <= 0:
             return []
         try:
-            entries = _next(context, fields, left, space)
+            entries = _next(context, fields["queue"], consumer, left, space)
         except (CommandError, BodyLost, BodyUnread, Expired):
             return []  # the next request handles it
         left, space = left - len(entries), space - _size(entries)
-        return _leases(context, fields, entries) if space >= 0 else []
+        return _leases(context, fields, consumer, entries) if space >= 0 else []
 
     return further
 
@@ -80,28 +84,24 @@ def _size(entries: list[Entry]) -> int:
     return sum(entry.size for entry in entries)
 
 
-def _consumer(context: Context, fields: Fields) -> str:
-    name: str = fields["consumerId"] or context.who.client_id
-    return name
-
-
-def _leases(context: Context, fields: Fields, entries: list[Entry]) -> list[Draft]:
+def _leases(context: Context, fields: Fields, consumer: str, entries: list[Entry]) -> list[Draft]:
     """The events that lease messages."""
-    consumer, account, as_value = _consumer(context, fields), context.who.event_fields(), fields["payloadAs"] == "value"
+    account_field, account = context.who.field, context.who.account
+    as_value = fields["payloadAs"] == "value"
     queue, until = "", 0
     drafts: list[Draft] = []
     for entry in entries:
         if entry.queue != queue:
             queue = entry.queue
             until = context.now.engine + lease_ms(context, queue, fields)
-        is_dead = entry.state is State.DEAD
+        is_dead = entry.state is _DEAD
         draft: Draft = {
-            "type": EventType.LEASED,
+            "type": _LEASED,
             "queue": queue,
             "key": entry.key,
             "lease": context.ids.lease(),
             "consumer": consumer,
-            **account,
+            account_field: account,
             "untilEngineMs": until,
             "attempt": entry.attempt if is_dead else entry.attempt + 1,
         }
@@ -113,25 +113,25 @@ def _leases(context: Context, fields: Fields, entries: list[Entry]) -> list[Draf
     return drafts
 
 
-def _next(context: Context, fields: Fields, most: int, space: int) -> list[Entry]:
+def _next(context: Context, queue: str, consumer: str, most: int, space: int) -> list[Entry]:
     """The messages to lease: at most ``most``, as many as can be leased whatever becomes of those before them, or dead
     letters if the queue is a dead-letter address. Their bodies can be read, and have at most ``space`` bytes together,
     except that of the first one. Raises what ``consume_next`` raises."""
     store, quotas, account = context.store, context.quotas, context.who.account
     leases = context.consumers.leases_of_account(account) if quotas.limits_leases else 0
     entries: list[Entry] = []
-    for entry in _candidates(context, fields["queue"], _consumer(context, fields), most):
+    for entry in _candidates(context, queue, consumer, most):
         space -= entry.size
         if entries and space < 0:
             break
         try:
-            if entry.state is State.READY:
+            if entry.state is _READY:
                 if 0 < entry.expires <= context.now.engine:
                     raise Expired(entry)
                 store.envelope(entry.key)
             if quotas.limits_leases:
                 quotas.check_leases(account, leases)
-                leases += entry.state is State.READY
+                leases += entry.state is _READY
         except (CommandError, BodyLost, BodyUnread, Expired):
             if not entries:
                 raise
@@ -146,15 +146,16 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
     record = context.store.queue(queue)
     if record is None and is_dead_letter_address(context, queue):
         return islice(_oldest_dead_letters(context, queue), most)
-    context.require(Verb.CONSUME, queue)
+    context.require(_CONSUME, queue)
     if record is None or record.consume_paused:
         return ()
     policy = context.policies.effective(queue, record)
-    left = leases_left(context, queue, consumer, policy, record)
-    if left == 0:
-        return ()
-    if left is not None:
-        most = min(most, left)
+    if policy.max_inflight or policy.max_inflight_per_consumer:
+        left = leases_left(context, queue, consumer, policy, record)
+        if left == 0:
+            return ()
+        if left is not None:
+            most = min(most, left)
     if policy.oldest_every:  # every n-th delivery is that of the oldest message
         before = policy.oldest_every - 1 - record.totals.get("leased", 0) % policy.oldest_every
         if before == 0:

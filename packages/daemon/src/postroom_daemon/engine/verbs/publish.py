@@ -56,10 +56,18 @@ determine it (see ``replies``)."""
 def publish(context: Context, fields: Fields) -> Decision:
     """Publish a message to a queue, which is created if it does not exist. Raises what ``admit`` raises."""
     queue = fields["queue"]
-    record, policy, is_open = _open_queue(context, queue)
-    if record and is_open:
-        return Decision([_published(context, fields, policy, context.read_body(fields))[0]])
-    drafts, result = _admitted(context, fields, record, policy, is_open)
+    open_policy = context.open_queues.get(queue)
+    if open_policy is None:
+        record, policy, is_open = _open_queue(context, queue)
+        if record is None or not is_open:
+            return _decision(*_admitted(context, fields, record, policy, is_open))
+        open_policy = policy
+        if _PUBLISH in context.access.free:
+            context.open_queues[queue] = policy
+    return Decision([_published(context, fields, open_policy, context.read_body(fields))[0]])
+
+
+def _decision(drafts: list[Draft], result: dict[str, Any] | None) -> Decision:
     if result is None:
         return Decision(drafts)
     if not drafts:
@@ -160,7 +168,7 @@ def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Pa
     else:
         envelope = _with_options(draft, fields, policy, parts, now)
     size = len(envelope)
-    if context.quotas.applies(context.who.account):
+    if context.who.account not in context.quotas.exempt:
         _count_for_publisher(context, draft, size)
     draft["message"] = orjson.Fragment(envelope)
     return draft, size

@@ -21,6 +21,8 @@ _CLASSES_LIMIT: Final = 256
 #: Bits of a time that SQLite can store.
 _TIME_BITS: Final = 63
 _NEVER: Final = 2**_TIME_BITS
+#: Used for every message, and slow to look up in their class.
+_READY, _DELAYED = State.READY, State.DELAYED
 #: The prefixes of the keys of rows that are not messages.
 QUEUE_KEY: Final = "queue:"
 KV_KEY: Final = "fact:"
@@ -83,9 +85,9 @@ class SqliteDue(Due):
         if (entry.lease_until | entry.due | entry.expires | entry.fallback) >> _TIME_BITS:
             raise StoreError(f"{entry.key}: a time is out of range")
         due = entry.lease_until or _NEVER
-        if state is State.DELAYED:
+        if state is _DELAYED:
             due = min(due, entry.due)
-        if state is State.READY or state is State.DELAYED:
+        if state is _READY or state is _DELAYED:
             due = min(due, entry.next_expiry or _NEVER)
         if due < (_NEVER if self._hint is None else self._hint):
             self._hint = due

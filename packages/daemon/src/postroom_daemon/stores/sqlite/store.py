@@ -55,9 +55,10 @@ _VALUE_LENGTH: Final = 4096
 _BODIES_BYTES: Final = 1024 * 1024
 #: The kind of a row of ``kv`` that has the body of a message.
 _MESSAGE: Final = "message"
-_READY, _DELAYED = State.READY, State.DELAYED  # used for every message, and slow to look up in their class
 #: No messages. Never change it.
 _NONE: Final[deque[Entry]] = deque()
+#: Used for every message, and slow to look up in their class.
+_READY, _DELAYED = State.READY, State.DELAYED
 
 
 class SqliteStore(Store):
