@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, request_files, sweeper, unanswerable, watch
 from postroom_daemon.doors.mailbox.request_files import MailboxBusy
@@ -253,6 +255,16 @@ class NoWrites(Files):
         if self.code and flags & os.O_CREAT and "responses" in os.readlink(f"/proc/self/fd/{options['dir_fd']}"):
             raise OSError(self.code, os.strerror(self.code))
         return os.open(name, flags, *arguments, **options)
+
+
+def test_an_answer_that_cannot_be_written_as_json_is_followed_by_an_error(office: Office) -> None:
+    mailbox = office.serve(Files())
+    office.put("own")
+    (request,) = mailbox.collect()
+    with pytest.raises(TypeError):
+        request.on_answer(Answer({"what": object()}))
+    request.on_answer(Answer(error=CommandError(ErrorCode.ANSWER_LOST, "executed")))
+    assert json.loads((office.box("own") / "r1.json").read_text())["error"]["code"] == ErrorCode.ANSWER_LOST
 
 
 def served(mailbox: Mailbox) -> list[str]:

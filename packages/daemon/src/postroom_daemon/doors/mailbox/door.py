@@ -269,7 +269,7 @@ class Mailbox(Door):
             wire,
             who,
             request_key(uid, data),
-            taken.ctime_ms,
+            taken.ctime_ns // 1_000_000,
             lambda answer: self._respond(name, uid, answer),
             lambda: self._is_alive(name),
             json_body,
@@ -291,9 +291,10 @@ class Mailbox(Door):
         self._on_rejected(reason)
 
     def _respond(self, name: str, uid: int, answer: Answer) -> None:
-        request = self._requests.pop(name)
+        request = self._requests[name]
         wire = request.wire
         response = encode_answer(wire.request_id, answer)
+        del self._requests[name]
         try:
             self._with_space(self._response_dirs.put, wire.client_id, uid, wire.request_id, response)
         except OSError as failure:

@@ -43,11 +43,6 @@ class RequestFile(NamedTuple):
     data: bytes
     over: bool = False
 
-    @property
-    def ctime_ms(self) -> int:
-        """``ctime_ns`` in milliseconds."""
-        return self.ctime_ns // 1_000_000
-
 
 class RequestFiles:
     """The directories ``requests/`` and ``held/``, open."""

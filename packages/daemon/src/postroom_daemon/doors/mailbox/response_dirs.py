@@ -83,15 +83,15 @@ class ResponseDirs:
             status = self._files.stat(file_name(client_id), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        if not stat.S_ISDIR(status.st_mode):
-            raise NoResponseDir(f"responses/{client_id} is not a directory")
         cached = self._open.get(client_id)
         if cached and cached[1] != status.st_ino:
             self._close(client_id)
-        seen = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
+        seen = status[:6]  # mode, inode, device, links, uid, gid
         writable = self._writable.get(client_id)
         if writable and writable[0] == seen:
             return writable[1]  # it is not tried again until it has changed
+        if not stat.S_ISDIR(status.st_mode):
+            raise NoResponseDir(f"responses/{client_id} is not a directory")
         problem = self._problem(client_id, status)
         response_dir = ResponseDir(status.st_uid, problem, Principal(client_id, status.st_uid))
         if not problem:
