@@ -127,6 +127,11 @@ class History(RuleBasedStateMachine):
             bench.store.disk.checkpoint()
 
     @rule()
+    def a_second_passes_without_requests(self) -> None:
+        for bench in self.benches:
+            bench.store.disk.tidy()
+
+    @rule()
     def the_daemon_stops_in_order(self) -> None:
         for bench in self.benches:
             bench.stop()

@@ -64,6 +64,7 @@ class Server:
         self.mailbox: Mailbox | None = None
         self.problem = ""
         self._rewrite = False
+        self._turns = 0
 
     def open(self) -> bool:
         """Open the root. Returns whether that succeeded; ``problem`` is the reason if not."""
@@ -101,7 +102,11 @@ class Server:
             calls = []
         for call in calls:
             self.bench.live.broker.submit(call)
-        self.bench.live.broker.run_group()
+        live = self.bench.live
+        live.broker.run_group()
+        self._turns += 1
+        if self._turns % 2:  # files are written for one group, or for several
+            live.store.disk.tidy()
 
     def tick(self) -> None:
         """Do the periodic work of the loop."""
@@ -116,6 +121,7 @@ class Server:
         except OSError:
             pass
         live.reserve.tick()
+        live.store.disk.tidy()
 
     def checkpoint(self) -> None:
         """Do the periodic work of the loop, and a checkpoint."""

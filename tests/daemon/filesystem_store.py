@@ -30,7 +30,8 @@ def files_of(root: Path) -> list[str]:
 
 
 def tree(bench: Bench) -> list[str]:
-    """The message files of a bench, without what follows the sequence number."""
+    """The message files of a bench, once all are written, without what follows the sequence number."""
+    bench.store.disk.tidy()
     root = bench.config.settings.filesystem_root
     return [name.partition("-message")[0] for name in files_of(root) if not name.startswith("meta/")]
 

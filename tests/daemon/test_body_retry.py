@@ -54,6 +54,7 @@ def served(make_bench: MakeBench, backend: str, disk: Unreadable) -> Bench:
     bench.open()
     assert bench.publish("q", "first") == "msg:q:message-1"
     bench.publish("q", "second")
+    bench.store.disk.tidy()
     return bench
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -24,7 +25,7 @@ from postroom_daemon.stores.filesystem.names import (
     read_name,
     write_name,
 )
-from postroom_daemon.stores.filesystem.store import FilesystemStore
+from postroom_daemon.stores.filesystem.store import GROUPS_LIMIT, FilesystemStore
 from tests.conformance.bench import Bench, descriptors, seen_in
 from tests.daemon.filesystem_store import MakeBench, bury, expected_of, files_of, fill, make, tree, work
 
@@ -57,6 +58,7 @@ def test_the_folder_shows_the_state(make_bench: MakeBench) -> None:
 def test_names_sort_in_the_order_of_delivery(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = {bench.publish(priority=priority): priority for priority in (0, 5, -5, 5, 2**31 - 1, -(2**31), 0)}
+    bench.store.disk.tidy()
     inbox = bench.config.settings.filesystem_root / "q" / "inbox"
     listed = [name.partition("-message-")[2].partition("~")[0] for name in sorted(os.listdir(inbox))]
     delivered = [bench.do("consume_next", queue="q")["message"]["messageKey"] for _ in keys]
@@ -84,6 +86,7 @@ def test_a_queue_of_any_name_has_a_harmless_directory_that_shows_its_name(
 ) -> None:
     bench = make_bench("filesystem").open()
     key = bench.publish(queue)
+    bench.store.disk.tidy()
     root = bench.config.settings.filesystem_root
     directories = [path.name for path in root.iterdir() if path.name != "meta"]
     assert directories == [queue_directory(queue, "meta")]
@@ -125,6 +128,7 @@ def test_a_folder_has_10000_files_directly_and_the_rest_in_shards(
     assert fs_tree.FOLDER_LIMIT == 10_000
     monkeypatch.setattr(fs_tree, "FOLDER_LIMIT", 10)
     fill(store, 35)
+    store.flush()
     inbox = tmp_path / "fs" / "q" / "inbox"
     held = {path.name: len(list(path.iterdir())) for path in inbox.iterdir() if path.is_dir()}
     assert held == {"00001": 10, "00002": 10, "00003": 5}
@@ -273,6 +277,7 @@ def test_a_store_that_is_ahead_of_the_journal_continues_after_it(make_bench: Mak
     bench = make_bench("filesystem").open()
     for _ in range(5):
         bench.publish()
+    bench.store.disk.tidy()
     last = bench.live.journal.last_id
     bench.close()
     segment = bench.segments()[-1]
@@ -283,20 +288,66 @@ def test_a_store_that_is_ahead_of_the_journal_continues_after_it(make_bench: Mak
     assert bench.do("status", queue="q")["metrics"]["ready"] == 5
 
 
-def test_a_commit_that_failed_half_way_cannot_be_rolled_back(tmp_path: Path) -> None:
+def test_messages_whose_files_could_not_be_written_are_written_by_the_next_attempt(tmp_path: Path) -> None:
     files = Files()
     store = make(tmp_path, files)
     store.open()
+    store.recovery.finish_replay(clean=True)
+    fill(store, 3)
+    written, really_write = [0], files.write
 
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise OSError(5, "no")
+    def fail_in_the_second(fd: int, data: bytes) -> int:
+        written[0] += 1
+        if written[0] == 2:
+            really_write(fd, data[:20])
+            raise OSError(5, "no")
+        return int(really_write(fd, data))
 
-    files.write = fail
+    files.write = fail_in_the_second
     with pytest.raises(StoreError):
-        fill(store, 2)
-    with pytest.raises(StoreError):
-        store.rollback()
+        store.flush()
+    store.begin()
+    assert [store.envelope(f"msg:q:{number}") for number in (1, 2, 3)] == [b"{}"] * 3
+    store.rollback()
+    store.flush()
+    contents = [(tmp_path / "fs" / name).read_bytes() for name in files_of(tmp_path / "fs")]
+    assert len(contents) == 3 and all(content.endswith(b"}\n") for content in contents)
     store.close()
+
+
+def test_on_a_full_disk_what_is_not_written_yet_stays_in_memory(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    key = bench.publish("q", "kept")
+    really_write = bench.files.write
+
+    def fail(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    bench.files.write = fail
+    bench.store.disk.tidy()
+    bench.files.write = really_write
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
+    assert [name.split("/")[1] for name in tree(bench)] == ["processing"]
+
+
+def test_a_message_that_comes_and_goes_between_two_writes_has_no_file(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    for text in ("a", "b"):
+        bench.publish("q", text)
+        lease = bench.do("consume_next", queue="q")["lease"]
+        bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    assert tree(bench) == []
+    bench.reopen()
+    assert seen_in(bench) == expected_of(bench, make_bench)
+    assert bench.store.queue("q").totals["acked"] == 2  # type: ignore[union-attr]
+
+
+def test_files_are_written_without_a_call_once_there_are_many_groups(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    for _ in range(GROUPS_LIMIT):
+        bench.publish()
+    inbox = bench.config.settings.filesystem_root / "q" / "inbox"
+    assert len(list(inbox.iterdir())) >= GROUPS_LIMIT - 1
 
 
 # --- files moved by hand ----------------------------------------------------------------------------------------
@@ -328,6 +379,7 @@ def test_dead_letters_moved_to_the_inbox_after_an_orderly_stop_are_reprocessed(m
 def test_after_a_crash_files_that_were_moved_are_put_back(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bury(bench)
+    bench.store.disk.tidy()
     bench.close()
     move_by_hand(bench, "dlq", "inbox")
     bench.open()
@@ -367,6 +419,7 @@ def test_a_message_that_moved_before_it_was_written_and_returned_belongs_to_its_
 def test_files_that_are_not_messages_are_left_alone(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish()
+    bench.store.disk.tidy()
     bench.close()
     inbox = bench.config.settings.filesystem_root / "q" / "inbox"
     (inbox / "notes.txt").write_text("mine")
@@ -395,6 +448,7 @@ def test_a_copy_of_a_file_is_set_aside(make_bench: MakeBench) -> None:
 def test_a_damaged_body_is_never_delivered(damage: str, make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     key, other = bench.publish("q", "mine"), bench.publish("q", "other")
+    bench.store.disk.tidy()
     inbox = bench.config.settings.filesystem_root / "q" / "inbox"
     first, second = sorted(inbox.iterdir())
     if damage == "gone":

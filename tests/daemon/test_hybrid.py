@@ -226,6 +226,7 @@ def test_a_message_whose_body_is_lost_dies_with_the_reason_and_the_next_is_deliv
 def test_a_waiting_consumer_is_served_past_a_message_whose_body_is_lost(backend: str, make_bench: MakeBench) -> None:
     bench = make_bench(backend).open()
     bench.publish("q", "mine", delayMs=1000)
+    bench.store.disk.tidy()
     root = bench.config.settings
     for path in [*root.filesystem_root.rglob("*-message-*"), *root.hybrid_payload_root.rglob("*-message-*")]:
         path.write_bytes(b"{}")

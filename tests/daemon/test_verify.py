@@ -69,6 +69,7 @@ def test_verify_reports_the_lost_events_that_the_next_start_will_report(
     for _ in range(5):
         bench.do("ack", **take(bench))
     take(bench)
+    bench.store.disk.tidy()
     bench.close()  # as killed: the filesystem store has written no checkpoint
     for path in bench.journal_root.glob("*.jsonl"):
         path.write_bytes(path.read_bytes()[: int(path.stat().st_size * rest)])

@@ -278,11 +278,17 @@ class Daemon:
         return [path for path in found if path.relative_to(data).parts[0] != "payloads"]
 
     def wait_for_store(self) -> None:
-        """Wait until the store has committed all events of the journal."""
-        if self.backend == "filesystem":  # it keeps each group at once
-            return
+        """Wait until the store has committed all events of the journal; the last one is about a message that stays."""
         last_id = self.events()[-1]["id"]
+        if self.backend == "filesystem":
+            self.wait(lambda: last_id in self._events_in_names(), f"a file shows event {last_id}")
+            return
         self.wait(lambda: self._committed() == last_id, f"event {last_id} is committed")
+
+    def _events_in_names(self) -> list[int]:
+        """The last events of messages, from the names of their files."""
+        names = (path.name for path in (self.root / "data" / "fs").rglob("*~v*.json"))
+        return [int(name.partition("~v")[2].partition("~")[0].removesuffix(".json")) for name in names]
 
     def _committed(self) -> int:
         """The last event in the database on the disk, which the daemon has for itself: a copy of it is asked."""

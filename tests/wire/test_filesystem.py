@@ -32,6 +32,7 @@ def test_64_descriptors_are_enough_for_full_folders_and_several_clients(make_dae
     daemon.thaw()
     for one in sent:
         assert daemon.answer(one)["ok"]
+    daemon.wait_for_store()
     assert len(list((folder(daemon, "inbox") / "00001").iterdir())) == len(sent)
     clients = [Client(str(daemon.ipc), client_id=f"client-{number}", timeout=PATIENCE_S) for number in range(8)]
     try:
@@ -56,6 +57,7 @@ def test_files_that_are_moved_and_removed_while_it_works_cost_no_other_message(d
     daemon.audited = False  # what was removed dies, and is found to be gone
     keys = [daemon.publish("q", str(number)) for number in range(6)]
     daemon.publish("other", "elsewhere")
+    daemon.wait_for_store()
     files = sorted(folder(daemon, "inbox").iterdir())
     files[0].unlink()
     shutil.move(files[1], folder(daemon, "inbox", "other"))

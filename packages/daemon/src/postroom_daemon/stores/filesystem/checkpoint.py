@@ -7,6 +7,7 @@ journal is folded from the older one on.
 from __future__ import annotations
 
 import errno
+import logging
 import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,20 +22,16 @@ import orjson
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
-from ...model.records import Entry, QueueRecord
+from ...model.records import QueueRecord
 from ...platform.files import LOST_ERRNOS, READ_FLAGS, Files
-from ..base import Disk, StoreError
+from ..base import Disk, StoreError, StoreFull
 from .content import FORMAT
 from .files import MessageFiles
 from .tree import Tree
 
+log = logging.getLogger(__name__)
+
 KEPT: Final = 2
-#: What a message may take of the disk whose file is written to: a block of it, and one of a directory; and one whose
-#: file gets another name only.
-_FILE_BYTES: Final = 8192
-_NAME_BYTES: Final = 512
-#: Characters of an entry's texts that fit into a name, whatever else is in it.
-_SHORT_TEXTS: Final = 60
 #: Facts that are encoded at once.
 _PIECE: Final = 1000
 _READ_BYTES: Final = 2**20
@@ -187,10 +184,12 @@ class _Checkpointed(Protocol):
     tree: Tree
     message_files: MessageFiles
     applied: int
-    changed: dict[str, Entry | None]
-    new_bodies: dict[str, bytes]
 
     def errors(self) -> AbstractContextManager[None]: ...
+
+    def flush(self) -> None: ...
+
+    def space_needed(self) -> int: ...
 
     def snapshot(self) -> Checkpoint: ...
 
@@ -224,15 +223,13 @@ class FilesystemDisk(Disk):
             self._store.tree.probe()
 
     def space_needed(self, events: int) -> int:
-        changed = self._store.changed.values()
-        written = sum(entry is not None and self._is_written(entry) for entry in changed)
-        return written * _FILE_BYTES + (len(changed) - written) * _NAME_BYTES
+        return self._store.space_needed()
 
-    def _is_written(self, entry: Entry) -> bool:
-        """Whether a change may need more of its file than another name."""
-        texts = (entry.consumer_id, entry.target, entry.order_key, entry.claim)
-        long = sum(map(len, texts)) > _SHORT_TEXTS
-        return bool(long or entry.failures or entry.phase or entry.key in self._store.new_bodies)
+    def tidy(self) -> None:
+        try:
+            self._store.flush()
+        except StoreFull as error:
+            log.warning("%s; the changes stay in memory", error)
 
     def checkpoint(self) -> int:
         while self.durable < self._store.applied:
@@ -252,6 +249,7 @@ class FilesystemDisk(Disk):
             self._task.wait()
             return self._task
         store = self._store
+        store.flush()
         checkpoint = store.snapshot()
         done, store.message_files.done = store.message_files.done, []
         self._task = CheckpointTask(store.tree, self._checkpoints, checkpoint, done)
@@ -271,4 +269,4 @@ class FilesystemDisk(Disk):
                 raise task.error
             self.durable = task.applied
             store.tree.tidy()
-            store.remove_deleted_queues()
+        store.remove_deleted_queues()

@@ -66,6 +66,10 @@ class MessageFiles:
         self._envelope = (b"", None)
         self._names.clear()
         self._inside.clear()
+
+    def flushed(self) -> None:
+        """As ``end``; and all messages have files."""
+        self.end()
         self._places.end()
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -73,11 +77,7 @@ class MessageFiles:
     def entry(self, key: str) -> Entry:
         """The entry of a message that has a file, as read from it."""
         name = self._name(key, self._places[key])
-        if name.inside:
-            content = self.content(key)
-            line, facts = fs_content.facts_of(content, name.inside)
-            self._inside[key] = (line, fs_content.facts_for_name(name, content, line, facts))
-        entry = read_entry(name, key, self.queue_of(key), self._facts(key))
+        entry = read_entry(name, key, self.queue_of(key), self._facts(key, name)[1])
         entry.queue = self.queue_of(key)  # whatever the file says: it lies where it is
         return entry
 
@@ -92,12 +92,21 @@ class MessageFiles:
         return name
 
     def history(self, key: str) -> list[Any] | None:
-        """The failed attempts of a message whose entry was read."""
-        history: list[Any] | None = self._facts(key).get("history")
+        """The failed attempts that a message's file contains."""
+        place = self._places.get(key)
+        history: list[Any] | None = self._facts(key, self._name(key, place))[1].get("history") if place else None
         return history
 
-    def _facts(self, key: str) -> dict[str, Any]:
-        return self._inside.get(key, (0, {}))[1]
+    def _facts(self, key: str, name: FileName) -> _Facts:
+        """What the line inside a file holds, read once in a transaction."""
+        if not name.inside:
+            return 0, {}
+        inside = self._inside.get(key)
+        if inside is None:
+            content = self.content(key)
+            line, facts = fs_content.facts_of(content, name.inside)
+            inside = self._inside[key] = (line, fs_content.facts_for_name(name, content, line, facts))
+        return inside
 
     def envelope(self, key: str) -> bytes:
         """The body of a message that has a file. Raises ``BodyLost`` and ``BodyUnread``."""
@@ -138,16 +147,16 @@ class MessageFiles:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def write(self, entry: Entry, applied: int, history: list[Any] | None, body: bytes | None) -> None:
-        """Bring a message's file to its entry. ``applied`` is the last event; ``body`` is given for a new message, and
-        for one that is to be rewritten."""
+    def write(self, entry: Entry, event: int, history: list[Any] | None, body: bytes | None) -> None:
+        """Bring a message's file to its entry. ``event`` is the last one that it shows; ``body`` is given for a new
+        message, and for one that is to be rewritten."""
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
         place = self._places.get(key)
         old = self._name(key, place) if place else None
-        moves = self.queue_of(key) != entry.queue  # perhaps in the transaction that it was born in
+        moves = old is not None and self.queue_of(key) != entry.queue
         moved = (moves or (old is not None and old.is_moved)) and id_of(key, entry.queue)[0] == "+"
-        version = max(applied, old.version if old else entry.seq)
-        line, facts_before = self._inside.get(key, (0, {}))
+        version = max(event, old.version if old else entry.seq)
+        line, facts_before = self._facts(key, old) if old else (0, {})
         name, facts = write_name(entry, version, line, history, moved)
         added = b""
         if facts and facts != facts_before:
@@ -166,9 +175,10 @@ class MessageFiles:
             assert place is not None
             place = self._change(key, place, directory, letter, name, added)
         self._places[key] = place
-        if moves:
+        if moves or old is None:
             self.queues_by_key.pop(key, None)
-            self.born(entry)
+            if id_of(key, entry.queue)[0] == "+":  # the key does not contain the queue
+                self.queues_by_key[key] = entry.queue
 
     def _replace(self, old: str, place: str, directory: str, letter: str, name: str, data: bytes) -> str:
         try:
@@ -240,11 +250,6 @@ class MessageFiles:
         self._tree.forget(directory, place)
 
     # --- where ------------------------------------------------------------------------------------------------
-
-    def born(self, entry: Entry) -> None:
-        """A new message: its queue is remembered if its key does not contain it."""
-        if id_of(entry.key, entry.queue)[0] == "+":
-            self.queues_by_key[entry.key] = entry.queue
 
     def directory(self, queue: str) -> str:
         """The directory of a queue."""

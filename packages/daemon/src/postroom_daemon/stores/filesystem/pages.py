@@ -32,8 +32,9 @@ class FilesystemDue(Due):
             hints.discard(hint)
             entry = self._index.look(hint[2])
             if entry and entry.state is State.DELAYED and entry.due == hint[0]:
-                entry.state = State.READY
-                self._update(entry, State.DELAYED)
+                ready = entry.copy()
+                ready.state = State.READY
+                self._update(ready, State.DELAYED)
                 queues.append(entry.queue)
         return queues
 
@@ -67,8 +68,16 @@ class FilesystemDue(Due):
 class FilesystemPages(Pages):
     """The pages of a store."""
 
-    def __init__(self, index: Index, peek: Look, names_of_queues: SortedNames, names_of_kv: SortedNames) -> None:
+    def __init__(
+        self,
+        index: Index,
+        peek: Look,
+        flush: Callable[[], None],
+        names_of_queues: SortedNames,
+        names_of_kv: SortedNames,
+    ) -> None:
         self._index = index
+        self._flush = flush  # after which all messages have files
         self._peek = peek  # as ``index.look``, and the store does not remember it
         self._names_of_queues = names_of_queues
         self._names_of_kv = names_of_kv
@@ -157,6 +166,7 @@ class FilesystemPages(Pages):
                         yield (1, *part, number), shared, shares(shared, queue, part) and not is_next(shared)
 
     def entries(self, after: str, limit: int) -> list[Entry]:
+        self._flush()
         found: list[Entry] = []
         for key in self._index.keys(after) if limit > 0 else ():
             entry = self._peek(key)

@@ -223,8 +223,9 @@ def claims_by_message(facts: Mapping[str, Any]) -> dict[str, str]:
 class FilesystemRecovery(Recovery):
     """The recovery of a store; ``replay`` is there from its opening until the journal's end is folded."""
 
-    def __init__(self, store: Store, tree: Tree, index: Index, cleanup: Cleanup) -> None:
+    def __init__(self, store: Store, tree: Tree, index: Index, cleanup: Cleanup, flush: Callable[[], None]) -> None:
         self._store = store
+        self._flush = flush
         self._tree = tree
         self._index = index
         self._cleanup = cleanup
@@ -274,6 +275,7 @@ class FilesystemRecovery(Recovery):
             store.update(entry, entry.state)
         self.missing = sum(self._missing(replay.expected))
         store.commit()
+        self._flush()
         self.replay, self.replaying = None, False
         with store_errors(self._tree.root):
             files = replay.files

@@ -1,8 +1,9 @@
 """The filesystem store: a file for each message, whose folder shows its state and whose name sorts in delivery order.
 
-Nothing is synced at a commit. Each file's name records its last event, and all of a name changes at once; queues and
-key-values are stored as of the last checkpoint. So after a crash of any kind the journal is folded from that checkpoint
-on, and messages that are already further are skipped: see ``Recovery.already_applied``.
+A group only changes memory. Files are written for many groups at once: each second, or when enough has changed. Nothing
+is synced then. Each file's name records its last event, and all of a name changes at once; queues and key-values are
+stored as of the last checkpoint. So after a crash of any kind the journal is folded from that checkpoint on, and
+messages that are already further are skipped: see ``Recovery.already_applied``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from postroom_common.protocol import State
 
@@ -22,6 +23,7 @@ from ...platform.quarantine import Quarantine
 from ..base import DAMAGED_CHECKPOINT, Bodies, BodyLost, BodyUnread, Store, StoreError, store_error, store_errors
 from ..book import QueueBook
 from ..undoable import Undoable
+from .changes import Changes
 from .checkpoint import Checkpoint, Checkpoints, FilesystemDisk
 from .files import MessageFiles
 from .index import Index
@@ -34,11 +36,18 @@ from .tree import Tree
 
 log = logging.getLogger(__name__)
 
+#: Groups, messages and bytes of bodies whose changes wait at most to be written.
+GROUPS_LIMIT: Final = 256
+_MESSAGES_LIMIT: Final = 4000
+_BYTES_LIMIT: Final = 2 * 1024 * 1024
+#: Entries that are cached as their files show them.
+_ENTRIES_LIMIT: Final = 4096
+
 
 class FilesystemStore(Store):
     """``folders`` names the folder of each of ``names``' letters, ``meta`` the directory of the checkpoints.
 
-    What the open transaction has changed is in memory until the commit brings each message's file to its entry.
+    What groups have changed is in memory until ``flush`` brings each message's file to its entry.
     """
 
     name: ClassVar[str] = "filesystem"
@@ -54,10 +63,10 @@ class FilesystemStore(Store):
         self._index = index = Index(folders[READY], self.get)
         self._names_of_queues, self._names_of_kv = SortedNames(), SortedNames()
         self.due = FilesystemDue(index, self.update)
-        self.pages = FilesystemPages(index, self._peek, self._names_of_queues, self._names_of_kv)
+        self.pages = FilesystemPages(index, self._peek, self.flush, self._names_of_queues, self._names_of_kv)
         self.bodies = Bodies()
         self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
-        self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup)
+        self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup, self.flush)
         self.audit = FilesystemAudit(self, self._recovery, self.tree, self.path_of)
         self._reset()
 
@@ -70,13 +79,11 @@ class FilesystemStore(Store):
         self._kv: Undoable[Any] = Undoable(self._names_of_kv.track)
         self._participants = [self._book, self._kv]
         self.applied = self._applied_before = 0
-        self._failed = False
-        # What the open transaction has changed and read:
-        self.changed: dict[str, Entry | None] = {}
-        self.new_bodies: dict[str, bytes] = {}  # of new messages, and of those whose file is to be rewritten
-        self._seen: dict[str, Entry] = {}
-        self._histories: dict[str, list[Any] | None] = {}
-        self._order_keys: set[tuple[str, str]] = set()  # queues and ordering keys of which messages have changed
+        self._group = Changes()  # of the open group
+        self._earlier = Changes()  # of groups before it
+        self._groups = 0  # whose changes are not written yet
+        self._entries: dict[str, Entry] = {}  # as the files show them, oldest first
+        self._order_keys: set[tuple[str, str]] = set()  # queues and ordering keys that the open group has changed
         self._deleted: set[str] = set()  # queues whose directories are to go
 
     def errors(self) -> AbstractContextManager[None]:
@@ -123,14 +130,15 @@ class FilesystemStore(Store):
         self._book.commit()
         with self.errors():
             self._index.complete()
-        self._end()
+        self.message_files.end()
 
     def close(self) -> None:
-        self._disk.close()
+        self._disk.close()  # what no file shows yet is in the journal
         self.tree.close()
 
     def path_of(self, key: str) -> Path:
         """The file of a message that exists."""
+        self.flush()
         return Path(self.message_files.path(key))
 
     # --- transactions ---------------------------------------------------------------------------------------------
@@ -139,43 +147,62 @@ class FilesystemStore(Store):
         self._applied_before = self.applied
 
     def commit(self) -> None:
-        self._failed = True
-        try:
-            for key, entry in self.changed.items():
-                if entry is None:
-                    self.message_files.finish(key, self.applied)
-                else:
-                    self.message_files.write(entry, self.applied, self._history(key), self.new_bodies.get(key))
-        except OSError as error:
-            raise store_error(error, self.tree.root) from error
-        self._failed = False
         self._applied_before = self.applied
         for one in self._participants:
             one.commit()
-        self._end()
+        self._order_keys.clear()
+        if self._group.entries:
+            self._groups += 1
+            self._earlier.absorb(self._group, self._index.places)
+            earlier = self._earlier
+            if self._groups >= GROUPS_LIMIT or len(earlier.entries) > _MESSAGES_LIMIT or earlier.bytes > _BYTES_LIMIT:
+                self.flush()
+        self.message_files.end()
+
+    def flush(self) -> None:
+        """Bring the file of each message that committed groups have changed to its entry. After an error, what is not
+        written yet stays in memory, and can be written by the next call."""
+        earlier, files, entries = self._earlier, self.message_files, self._entries
+        with self.errors():
+            for key, one in list(earlier.entries.items()):
+                if one is None:
+                    entries.pop(key, None)
+                    files.finish(key, self._applied_before)
+                else:
+                    files.write(*one, self._earlier_history(key), earlier.bodies.get(key))
+                    self._remember(key, one[0])
+                earlier.forget(key)
+        self._groups = 0
+        files.flushed()
+
+    def _earlier_history(self, key: str) -> list[Any] | None:
+        histories = self._earlier.histories
+        return histories[key] if key in histories else self.message_files.history(key)
+
+    def _remember(self, key: str, entry: Entry) -> None:
+        entries = self._entries
+        if len(entries) >= _ENTRIES_LIMIT and key not in entries:
+            del entries[next(iter(entries))]
+        entries[key] = entry
 
     def rollback(self) -> None:
-        if self._failed:
-            raise StoreError(f"{self.tree.root}: a commit has failed half-way; the store must be reopened")
         for one in self._participants:
             one.rollback()
         self.applied = self.folding = self._applied_before
-        touched, order_keys = list(self.changed), list(self._order_keys)
-        self._end()
+        touched, order_keys = list(self._group.entries), list(self._order_keys)
+        self._group.clear()
+        self._order_keys.clear()
         for key in touched:  # what was dropped from the index as no longer fitting, fits again
             entry = self.get(key)
             if entry:
                 self._index.add(entry)
         for queue, order_key in order_keys:
             self._index.turns.update(queue, order_key)
-        self._end()
-
-    def _end(self) -> None:
-        """Forget what the transaction has changed and read: it is over."""
-        for memory in (self.changed, self._seen, self.new_bodies, self._histories):
-            memory.clear()
-        self._order_keys.clear()
         self.message_files.end()
+
+    def space_needed(self) -> int:
+        """See ``Disk.space_needed``."""
+        return self._group.space() - self._group.bytes + self._earlier.space()
 
     def snapshot(self) -> Checkpoint:
         """What a checkpoint contains besides the message files, for another thread to write."""
@@ -185,17 +212,24 @@ class FilesystemStore(Store):
     # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        entry = self._seen.get(key)
-        if entry is None:
-            entry = self._peek(key)
-            if entry:
-                self._seen[key] = entry
+        for changes in (self._group.entries, self._earlier.entries):
+            if key in changes:
+                one = changes[key]
+                return one[0] if one else None
+        entry = self._entries.get(key)
+        if entry is None and key in self._index.places:
+            entry = self._read(key)
+            if not self._recovery.replay:  # which puts back what a file has lost
+                self._remember(key, entry)
         return entry
 
     def _peek(self, key: str) -> Entry | None:
         """As ``get``, without caching: there may be very many."""
-        entry = self._seen.get(key)
-        if entry is None and key not in self.changed and key in self._index.places:
+        for changes in (self._group.entries, self._earlier.entries):
+            if key in changes:
+                return self.get(key)
+        entry = self._entries.get(key)
+        if entry is None and key in self._index.places:
             entry = self._read(key)
         return entry
 
@@ -208,10 +242,10 @@ class FilesystemStore(Store):
 
     def envelope(self, key: str) -> bytes:
         replay = self._recovery.replay
-        new = self.new_bodies.get(key) or (replay and replay.bodies.get(key))
+        new = self._group.bodies.get(key) or self._earlier.bodies.get(key) or (replay and replay.bodies.get(key))
         if new:
             return new
-        if self.changed.get(key, ...) is None or key not in self._index.places:
+        if self.get(key) is None:
             raise StoreError(f"no body for {key}")
         try:
             return self.message_files.envelope(key)
@@ -220,8 +254,9 @@ class FilesystemStore(Store):
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.count(entry.queue, None, entry.state, entry.size)
-        self.message_files.born(entry)
-        self.new_bodies[entry.key] = envelope
+        if self._earlier.entries.get(entry.key, ...) is None:
+            self.flush()  # the file of the message that had this key
+        self._group.add_body(entry.key, envelope)
         self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:
@@ -242,9 +277,7 @@ class FilesystemStore(Store):
         self._book.count(entry.queue, before, None, entry.size)
         if before is State.READY:
             self._index.take(entry, entry.queue)
-        self.changed[entry.key] = None
-        self._seen.pop(entry.key, None)
-        self.new_bodies.pop(entry.key, None)
+        self._group.remove(entry.key)
         if self._recovery.replay:
             self._recovery.replay.healed.pop(entry.key, None)
         self._update_turns(entry.queue, entry.order_key)
@@ -253,7 +286,7 @@ class FilesystemStore(Store):
         """A message is new, or has changed."""
         if self._recovery.replay:
             self._note_healed(entry, self._recovery.replay)
-        self.changed[entry.key] = self._seen[entry.key] = entry
+        self._group.put(entry, self.folding)
         if entry.order_key:
             self._order_keys.add((entry.queue, entry.order_key))
         self._index.add(entry)
@@ -263,12 +296,12 @@ class FilesystemStore(Store):
         if not replay.healed.pop(entry.key, None):
             return
         try:
-            self.new_bodies[entry.key] = self.envelope(entry.key)  # what is torn is rewritten, not added to
+            self._group.add_body(entry.key, self.envelope(entry.key))  # what is torn is rewritten, not added to
         except (BodyLost, BodyUnread) as error:
             log.error("%s", error)
         replay.bodies.pop(entry.key, None)
         if entry.key in replay.histories:
-            self._histories.setdefault(entry.key, replay.histories.pop(entry.key))
+            self._group.histories.setdefault(entry.key, replay.histories.pop(entry.key))
 
     def _update_turns(self, queue: str, order_key: str) -> None:
         """A message with an ordering key has left a queue."""
@@ -302,9 +335,10 @@ class FilesystemStore(Store):
         self._deleted.add(name)
 
     def remove_deleted_queues(self) -> None:
-        """Remove the directories of queues that were deleted, once their last messages' files are gone. Raises
-        ``OSError``."""
+        """Remove the directories of queues that were deleted, once their last messages' files are gone."""
         files = self.message_files
+        if self._deleted:
+            self.flush()
         gone = {files.directory(queue) for queue in self._deleted if queue not in self._book.values}
         gone -= {directory for directory, _ in files.done}
         for queue in list(self._deleted):
@@ -323,7 +357,7 @@ class FilesystemStore(Store):
     def put_kv(self, name: str, value: Any) -> None:
         if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
             key = name.removeprefix(HISTORY)
-            self._histories[key] = deepcopy(value)
+            self._group.histories[key] = deepcopy(value)
             entry = self.get(key)
             if entry:
                 self._note(entry)
@@ -334,8 +368,9 @@ class FilesystemStore(Store):
 
     def _history(self, key: str) -> list[Any] | None:
         """The failed attempts of a message."""
-        if key in self._histories:
-            return self._histories[key]
+        for changes in (self._group, self._earlier):
+            if key in changes.histories:
+                return changes.histories[key]
         replay = self._recovery.replay
         if replay and key in replay.histories:
             return replay.histories[key]

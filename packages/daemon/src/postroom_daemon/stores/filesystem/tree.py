@@ -10,12 +10,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from ...platform.files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files, retry_after_eio
 from ..directory_lock import lock_directory
-from .names import TEMPORARY_SUFFIX
+from .names import READY, TEMPORARY_SUFFIX
 
 FOLDER_LIMIT: Final = 10_000
 #: Bytes of a file that are read at once; most have no more.
@@ -33,7 +34,7 @@ class Tree:
         self._files = files
         self._folders = dict(folders)
         self._fd = -1
-        self._known: set[str] = set()
+        self._known: set[str] = set()  # directories that exist
         self._filled: dict[str, dict[str, int]] = {}  # by folder: files in each shard, "" the folder itself
 
     def open(self, make: bool = True) -> None:
@@ -164,7 +165,7 @@ class Tree:
     # --- changing ---------------------------------------------------------------------------------------------
 
     def create(self, directory: str, letter: str, name: str, data: bytes) -> str:
-        """Write a new file. It may stay incomplete over a crash: the journal has its message. Its place."""
+        """Write a new file, which may be incomplete after a crash: the journal has its message. Returns its place."""
         place = self._choose(directory, letter, name)
         self._write(f"{directory}/{place}", data)
         self._count(directory, place, 1)
@@ -263,6 +264,10 @@ class Tree:
         fd = self._files.open(path, _WRITE_FLAGS, 0o600, dir_fd=self._fd)
         try:
             self._files.write_all(fd, data)
+        except OSError:
+            with suppress(OSError):  # the next attempt may write to another name
+                self._files.unlink(path, dir_fd=self._fd)
+            raise
         finally:
             self._files.close(fd)
 
@@ -280,10 +285,11 @@ class Tree:
         self._make(directory, path, f"{path}/{shard}")
         return f"{folder}/{shard}/{name}"
 
-    def _make(self, *paths: str) -> None:
+    def _make(self, directory: str, *paths: str) -> None:
         if paths[-1] in self._known:
             return
-        for path in paths:
+        ready = f"{directory}/{self._folders[READY]}"  # a hand may move something there
+        for path in (directory, ready, *paths):
             try:
                 self._files.mkdir(path, 0o700, dir_fd=self._fd)
             except FileExistsError:
