@@ -25,7 +25,7 @@ def test_requests_that_fit_into_a_group_are_taken_in_the_order_of_arrival() -> N
     senders: list[Account] = [1, 1, 2, 1, "token:a"]
     given = [request(number, account) for number, account in enumerate(senders)]
     for one in given:
-        scheduler.add(one)
+        scheduler.add([one])
     assert scheduler.take(10, 1000) == given
     assert scheduler.take(10, 1000) == [] and scheduler.count == 0
 
@@ -33,9 +33,9 @@ def test_requests_that_fit_into_a_group_are_taken_in_the_order_of_arrival() -> N
 def test_a_flood_of_one_account_leaves_the_others_their_turn_whatever_door_they_use() -> None:
     scheduler = FairScheduler(turn_requests=1)
     for number in range(100):
-        scheduler.add(request(number, 1))
+        scheduler.add([request(number, 1)])
     for number in range(100, 130):
-        scheduler.add(request(number, ("token:a", "token:b")[number % 2], door="lane"))
+        scheduler.add([request(number, ("token:a", "token:b")[number % 2], door="lane")])
     first = scheduler.take(32, 10**6)
     assert len(first) == 32
     assert accounts(first).count("token:a") >= 10 <= accounts(first).count("token:b")
@@ -49,7 +49,7 @@ def test_nothing_of_a_flood_is_lost_and_each_account_keeps_its_order() -> None:
     scheduler = FairScheduler(turn_requests=2)
     given = [request(number, number % 7) for number in range(500)]
     for one in given:
-        scheduler.add(one)
+        scheduler.add([one])
     taken = []
     while group := scheduler.take(9, 10**6):
         taken += group
@@ -61,7 +61,7 @@ def test_nothing_of_a_flood_is_lost_and_each_account_keeps_its_order() -> None:
 def test_bytes_count_too_and_a_request_larger_than_a_group_is_taken_alone() -> None:
     scheduler = FairScheduler(turn_requests=100)
     for number in range(3):
-        scheduler.add(request(number, number, size=5000))
+        scheduler.add([request(number, number, size=5000)])
     assert [len(scheduler.take(100, 1000)) for _ in range(4)] == [1, 1, 1, 0]
 
 
@@ -69,7 +69,7 @@ def test_a_withdrawn_request_is_not_executed() -> None:
     scheduler = FairScheduler(turn_requests=1)
     given = [request(number, 1) for number in range(3)]
     for one in given:
-        scheduler.add(one)
+        scheduler.add([one])
     scheduler.remove(given[1])
     scheduler.remove(request(9, 4))
     assert scheduler.take(10, 1000) == [given[0], given[2]]

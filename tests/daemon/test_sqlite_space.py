@@ -28,13 +28,13 @@ def test_a_batch_that_settles_requests_the_space_that_the_log_may_grow_by(
     assert isinstance(store, SqliteStore)
     store.disk.checkpoint()
     asked: list[int] = []
-    free_space = bench.live.reserve.free_space
+    has_plenty = bench.live.reserve.has_plenty
 
-    def note(needed: int, release: bool) -> bool:
+    def note(needed: int) -> bool:
         asked.append(needed)
-        return free_space(needed, release)
+        return has_plenty(needed)
 
-    monkeypatch.setattr(bench.live.reserve, "free_space", note)
+    monkeypatch.setattr(bench.live.reserve, "has_plenty", note)
     bench.do("ack_batch", items=[{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases[:1000]])
     store.flush()
     log = store.disk.files()[1]

@@ -38,9 +38,6 @@ from .transaction import Transaction
 
 log = logging.getLogger(__name__)
 
-#: Looked up for every group: a member of an enumeration costs more than a name.
-_CLOCK_MARKED: Final = EventType.CLOCK_MARKED
-_PUBLISHED: Final = EventType.PUBLISHED
 #: Engine milliseconds between clock marks.
 MARK_EVERY_MS: Final = 3600 * 1000
 #: Engine milliseconds before the periodic tasks run again after a group with them has failed; and before those run
@@ -98,10 +95,11 @@ class Broker:
 
     # --- what doors use -------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> None:
-        """Take a request. Its answer comes from one of the next calls of ``run_group``."""
-        request.started_ns = time.monotonic_ns()
-        self._scheduler.add(request)
+    def submit(self, *requests: Request) -> None:
+        """Take requests. Their answers come from the next calls of ``run_group``."""
+        for request in requests:
+            request.started_ns = time.monotonic_ns()
+        self._scheduler.add(requests)
 
     def space_for(self, door: str) -> int:
         """How many more requests a door may submit before the next group. At 0 the door must stop reading."""
@@ -308,14 +306,17 @@ class Broker:
                     self._reserve.release()
                 raise MustRecover(f"{error}; the journal has the group") from error
             raise
-        if _CLOCK_MARKED in group.types:
+        if group.events and transaction.has_mark:
             self._marked_at = transaction.now.engine
         return places
 
     def _make_space(self, group: Group, journal_bytes: int) -> None:
         """Ensure that the store will have space for the events that go to the journal. Raises ``JournalRefused``."""
         needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
-        if not self._reserve.free_space(needed, release=_PUBLISHED not in group.types):
+        if self._reserve.has_plenty(needed):
+            return
+        adds = any(event["type"] == EventType.PUBLISHED for event in group.events)
+        if not self._reserve.free_space(needed, release=not adds):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
             raise NoSpace(OSError(errno.ENOSPC, text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,8 +85,11 @@ class EngineState:
     observers: Observers = field(init=False)
     #: Memory that each transaction changes together with the store.
     participants: Sequence[Participant] = field(init=False)
+    commits: Sequence[Callable[[], None]] = field(init=False)
+    """``commit`` of each of them: they are called for every group."""
 
     def __post_init__(self) -> None:
         usage = [self.usage] if self.usage else []
         self.observers = Observers([self.consumers, self.rates, self.dlq_index, *usage])
         self.participants = (self.consumers, self.rates, self.dlq_index, self.subscriptions, self.cursors, *usage)
+        self.commits = tuple(one.commit for one in self.participants)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, MutableMapping, Sized
+from collections.abc import Callable, Collection, Hashable, MutableMapping, Sized
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeVar
 
 from ..model.principal import Account
@@ -62,27 +63,28 @@ class FairScheduler:
         self._bytes = 0
         self._queues: dict[Account, deque[Request]] = {}
         self._order: deque[Account] = deque()
-        self._by_door: dict[str, int] = {}
-        self.count = 0
+
+    @property
+    def count(self) -> int:
         """How many requests are pending."""
+        return len(self._arrived) + (sum(map(len, self._queues.values())) if self._queues else 0)
 
     def of_door(self, door: str) -> int:
         """How many requests of a door are pending."""
-        return self._by_door.get(door, 0)
+        if not self._arrived and not self._queues:
+            return 0
+        return sum(request.door == door for request in chain(self._arrived, *self._queues.values()))
 
-    def add(self, request: Request) -> None:
-        """A request has arrived."""
-        self._arrived.append(request)
-        self._bytes += request.bytes
-        self._by_door[request.door] = self._by_door.get(request.door, 0) + 1
-        self.count += 1
+    def add(self, requests: Collection[Request]) -> None:
+        """Requests have arrived."""
+        for request in requests:
+            self._bytes += request.bytes
+        self._arrived.extend(requests)
 
     def take(self, requests: int, size: int) -> list[Request]:
         """The next requests, at most so many of about so many bytes, in the order of their arrival."""
         if not self._queues and len(self._arrived) <= requests and self._bytes <= size:
             everything, self._arrived, self._bytes = self._arrived, [], 0
-            self._by_door.clear()
-            self.count = 0
             return everything
         self._queue_up()
         taken: list[Request] = []
@@ -94,7 +96,6 @@ class FairScheduler:
                 request = queue.popleft()
                 of_turn.use(request.bytes)
                 budget.use(request.bytes)
-                self._gone(request)
                 taken.append(request)
 
         while self._queues and not budget.is_used_up:
@@ -108,14 +109,9 @@ class FairScheduler:
         queue = self._queues.get(request.who.account)
         if queue and request in queue:
             queue.remove(request)
-            self._gone(request)
             if not queue:
                 del self._queues[request.who.account]
                 self._order.remove(request.who.account)
-
-    def _gone(self, request: Request) -> None:
-        self._by_door[request.door] -= 1
-        self.count -= 1
 
     def _queue_up(self) -> None:
         for request in self._arrived:

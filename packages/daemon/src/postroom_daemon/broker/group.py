@@ -81,11 +81,6 @@ class Group:
             self.by_request[key] = events
         return events
 
-    @property
-    def types(self) -> set[str]:
-        """The types of the events."""
-        return {event["type"] for event in self.events}
-
     def _extract_body(self, event: Event) -> None:
         """Let the store put a new body into a file, if it wants to: the event then only refers to it."""
         reference = self._store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))

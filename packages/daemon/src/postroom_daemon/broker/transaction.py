@@ -77,7 +77,9 @@ class Transaction:
         self._clients_wall = state.clock.clients_wall_ms(now)
         self._without_events: dict[bytes, Answer] = {}
         self._shared: Context | None = None  # for the requests, one after the other
-        lead = state.clock.mark(now, state.root_id) if state.journal.wants_roll() else None
+        self.has_mark = state.journal.wants_roll()
+        """Whether the events of the group, if there are any, include a clock mark."""
+        lead = state.clock.mark(now, state.root_id) if self.has_mark else None
         self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
 
     # --- without a request ----------------------------------------------------------------------------------------
@@ -124,6 +126,7 @@ class Transaction:
 
     def mark(self, clean: bool = False) -> None:
         """Record the clocks' readings; ``clean`` at the end of a run."""
+        self.has_mark = True
         draft = self._state.clock.mark(self.now, self._state.root_id)
         self.group.record([draft | {"clean": True} if clean else draft])
 
@@ -304,8 +307,8 @@ class Transaction:
         for key, answer in self._without_events.items():
             if not answer.error or answer.error.code not in _TRANSIENT:
                 idempotency.remember_answer(key, answer)
-        for participant in self._state.participants:
-            participant.commit()
+        for commit in self._state.commits:
+            commit()
 
     def rollback(self) -> None:
         """The group has not happened: what it changed in memory is undone. The store is rolled back by the broker."""

@@ -90,20 +90,24 @@ class Reserve:
         self.bytes = size
         self._files.fsync(self._fd)  # some file systems free blocks only at a sync
 
+    def has_plenty(self, needed: int) -> bool:
+        """Whether so much space is free for ``needed`` bytes that it need not be looked at closely; it may have been a
+        moment ago."""
+        if needed > PLENTY_BYTES:
+            return False
+        now_ns = monotonic_ns()
+        if now_ns >= self._plenty_until_ns:
+            if any(self._free(one) < 2 * PLENTY_BYTES for one in (self._directory, *self._others)):
+                return False
+            self._plenty_until_ns = now_ns + PLENTY_NS
+        return True
+
     def free_space(self, needed: int, release: bool) -> bool:
         """Whether ``needed`` bytes are free on every file system that may need them; with ``release``, after releasing
-        as much as that takes. Nothing is released if it would not be enough. Where plenty was free a moment ago, that
-        is not looked at again."""
-        now_ns = monotonic_ns()
-        if now_ns < self._plenty_until_ns and needed <= PLENTY_BYTES:
-            return True
-        least = min((self._free(other) for other in self._others), default=sys.maxsize)
-        if least < needed:
+        as much as that takes. Nothing is released if it would not be enough."""
+        if any(self._free(other) < needed for other in self._others):
             return False
         free = self._free(self._directory)
-        if min(free, least) >= 2 * PLENTY_BYTES:
-            self._plenty_until_ns = now_ns + PLENTY_NS
-            return True
         if free < needed and not (release and free + self.bytes >= needed):
             return False
         while free < needed:

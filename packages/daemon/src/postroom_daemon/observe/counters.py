@@ -20,17 +20,14 @@ _OLDEST_MS = 24 * 3600 * 1000
 
 
 class Counters:
-    """``requests`` and how many of them ``failed``; ``commands`` and error ``codes`` by name; ``groups`` by name on the
-    wire. ``processing_ns`` is the time of all requests together, ``last_ns`` that of the last one, which ended at
-    ``last_wall_ms`` (Unix ms; 0: there was none)."""
+    """``requests`` and how many of them ``failed``; ``commands`` and error ``codes`` by name. ``last_ns`` is the time
+    of the last request, which ended at ``last_wall_ms`` (Unix ms; 0: there was none)."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.failed = 0
         self.commands: defaultdict[Command, int] = defaultdict(int)  # much faster than a Counter
         self.codes: defaultdict[str, int] = defaultdict(int)
-        self.groups: defaultdict[str, int] = defaultdict(int)
-        self.processing_ns = 0
         self.last_ns = 0
         self.last_wall_ms = 0
         self.lease_to_ack = Histogram()
@@ -39,28 +36,30 @@ class Counters:
         self.request_age_ms = Doublings(2, 17)
         """Ages of requests when they were answered: 4 ms (about the resolution of file timestamps) to 131 seconds."""
         self.group_requests = Doublings(0, 12)
+        self._most_requests = 0
+        self._groups_without = 0  # groups with events of the daemon alone
+        self._second = -1
+        self._of_second: defaultdict[str, int] = defaultdict(int)  # the last one of the seconds
         self._seconds: deque[tuple[int, defaultdict[str, int]]] = deque()
         self._events: Counter[str] = Counter()
 
     def count_answers(self, answers: Sequence[tuple[Request, Answer]], now_ns: int, wall_ms: int) -> None:
         """Count requests that are answered at ``now_ns`` (monotonic) and ``wall_ms`` (Unix ms)."""
-        took_ns, all_ns = 0, 0
+        commands = self.commands
         for request, answer in answers:
             took_ns = now_ns - request.started_ns
-            all_ns += took_ns
-            self.request_ns.add(took_ns)
-            made_ms = request.arrived_wall
+            self.request_ns.add(took_ns or 1)
+            made_ms, command = request.arrived_wall, request.command
             if made_ms <= wall_ms <= made_ms + _OLDEST_MS and not request.has_waited:  # a wait takes long by design
                 self.request_age_ms.add(wall_ms - made_ms or 1)
             if answer.error:
                 self.failed += 1
                 self.codes[answer.error.code] += 1
-            if request.command is not None:
-                self.commands[request.command] += 1
-        if answers:
-            self.requests += len(answers)
-            self.processing_ns += all_ns
-            self.last_ns, self.last_wall_ms = took_ns, wall_ms
+            if command is not None:
+                commands[command] += 1
+            self.last_ns = took_ns
+        self.requests += len(answers)
+        self.last_wall_ms = wall_ms
 
     def count_rejected(self, code: str, wall_ms: int) -> None:
         """Count a request that could not be answered, at ``wall_ms``."""
@@ -71,27 +70,42 @@ class Counters:
 
     def count_group(self, requests: int, events: list[Event], now: int) -> None:
         """Count a group that became durable at ``now`` (engine ms)."""
-        if not requests and not events:
-            return
-        groups = self.groups
-        groups["count"] += 1
-        groups["requests"] += requests
-        groups["events"] += len(events)
         if requests:
             self.group_requests.add(requests)
-            if requests > groups["maxRequests"]:
-                groups["maxRequests"] = requests
+            if requests > self._most_requests:
+                self._most_requests = requests
+        elif events:
+            self._groups_without += 1
+        if not events:
+            return
         second = now // 1000
-        if not self._seconds or self._seconds[-1][0] != second:
-            self._seconds.append((second, defaultdict(int)))
-            if len(self._seconds) > RATE_SECONDS:
-                self._events.update(self._seconds.popleft()[1])
-        counter = self._seconds[-1][1]
+        if second != self._second:
+            self._begin_second(second)
+        counter = self._of_second
         for event in events:
             type_ = event["type"]
             counter[type_] += 1
             if type_ == _ACKED:
                 self.lease_to_ack.add(event["heldMs"])
+
+    def _begin_second(self, second: int) -> None:
+        self._second = second
+        self._of_second = defaultdict(int)
+        self._seconds.append((second, self._of_second))
+        if len(self._seconds) > RATE_SECONDS:
+            self._events.update(self._seconds.popleft()[1])
+
+    def groups(self) -> dict[str, int]:
+        """The groups and what was in them, by name on the wire; nothing before the first one."""
+        count = self.group_requests.count + self._groups_without
+        if not count:
+            return {}
+        return {
+            "count": count,
+            "requests": self.group_requests.total,
+            "events": self.events().total(),
+            "maxRequests": self._most_requests,
+        }
 
     def recent_events(self, now: int) -> Counter[str]:
         """Number of events in the last ``RATE_SECONDS`` by type."""

@@ -10,6 +10,7 @@ import orjson
 
 from postroom_common.protocol import ErrorCode
 
+from ..model.principal import Principal
 from ..model.request import Request
 from ..platform.files import Files
 from ..platform.rotated import RotatedFiles
@@ -23,6 +24,9 @@ _REFUSED: Final = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: Parts of lines that are cached, and how long (bytes) they may be.
 _PARTS_LIMIT: Final = 1024
 _PART_BYTES: Final = 512
+
+#: What such a part is made of: who, command, queue, error code.
+_Key = tuple[Principal, str, str, str]
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class TrafficLog:
         self.sample_every = sample_every
         self._requests = 0
         self._lines: list[bytes] = []
-        self._parts: dict[tuple[Any, ...], bytes] = {}
+        self._parts: dict[_Key, bytes] = {}
 
     def add(self, request: Request, code: str, took_ns: int, wall_ms: int) -> None:
         """Add the line of a request that was answered at ``wall_ms`` (Unix ms), after ``took_ns``, with the error
@@ -100,36 +104,34 @@ class TrafficLog:
                 return
             wanted = suppressed is not None
         if wanted or self._requests % self.sample_every == 0:
-            further = b""
-            if suppressed or request.refusals or request.wire.traceparent:
+            wire = request.wire
+            key = (request.who, request.command or wire.command[:80], request.queue, code)
+            us, further = took_ns // 1000, b""
+            if suppressed or request.refusals or wire.traceparent:
                 further = _further(request, code, suppressed)
-            us = took_ns // 1000
             self._lines.append(
                 b'{"wallMs":%d,"engineMs":%d,%b,"ms":%d.%03d,"bytes":%d,"request":%b%b}\n'
                 % (
                     wall_ms,
                     request.engine,
-                    self._who_and_what(request, code),
+                    self._parts.get(key) or self._part(key),
                     us // 1000,
                     us % 1000,
                     request.bytes,
-                    orjson.dumps(request.wire.request_id),
+                    orjson.dumps(wire.request_id),
                     further,
                 )
             )
 
-    def _who_and_what(self, request: Request, code: str) -> bytes:
+    def _part(self, key: _Key) -> bytes:
         """The middle of a line: a client's requests mostly have the same."""
-        command = request.command or request.wire.command[:80]
-        key = (request.who, command, request.queue, code)
-        part = self._parts.get(key)
-        if part is None:
-            who = {"client": request.who.client_id, request.who.field: request.who.account}
-            part = orjson.dumps({**who, "command": command, "queue": request.queue, "code": code or "OK"})[1:-1]
-            if len(part) <= _PART_BYTES:
-                if len(self._parts) >= _PARTS_LIMIT:
-                    self._parts.clear()
-                self._parts[key] = part
+        who, command, queue, code = key
+        fields = {"client": who.client_id, who.field: who.account, "command": command, "queue": queue}
+        part = orjson.dumps({**fields, "code": code or "OK"})[1:-1]
+        if len(part) <= _PART_BYTES:
+            if len(self._parts) >= _PARTS_LIMIT:
+                self._parts.clear()
+            self._parts[key] = part
         return part
 
     def flush(self) -> None:

@@ -108,11 +108,10 @@ class DaemonVitals:
         """Count requests that are answered at ``now_ns`` (monotonic), and log their traffic lines."""
         wall_ms = self._clock.wall_ms()
         self.counters.count_answers(answers, now_ns, wall_ms)
-        traffic = self._traffic
-        if traffic:
+        if self._traffic:
             for request, answer in answers:
                 code = answer.error.code if answer.error else ""
-                traffic.add(request, code, now_ns - request.started_ns, wall_ms)
+                self._traffic.add(request, code, now_ns - request.started_ns, wall_ms)
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request that was rejected without an answer."""
@@ -226,14 +225,14 @@ class DaemonVitals:
             "errors": errors,
             "errorCodes": {str(code): count for code, count in counters.codes.items()},
             "timing": {
-                "totalProcessingMs": counters.processing_ns // 1_000_000,
-                "avgProcessingMs": round(counters.processing_ns / total / 1e6, 3) if total else 0.0,
+                "totalProcessingMs": counters.request_ns.total // 1_000_000,
+                "avgProcessingMs": round(counters.request_ns.total / total / 1e6, 3) if total else 0.0,
                 "lastProcessingMs": round(counters.last_ns / 1e6, 3),
                 "lastRequestMs": counters.last_wall_ms,
             },
             "leaseToAckMs": counters.lease_to_ack.to_wire(),
             "rates": self.rates(now),
-            "groups": dict(counters.groups),
+            "groups": counters.groups(),
             **self.door_figures(),
             "quotaRefusals": dict(self.quota_refusals),
             "trafficLinesLost": self.traffic_lines_lost,

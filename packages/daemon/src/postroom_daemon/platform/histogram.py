@@ -62,25 +62,24 @@ class Doublings:
     last one all others.
     """
 
-    __slots__ = ("_first", "counts", "last", "total")
+    __slots__ = ("_bounds", "_counts", "total")
 
     def __init__(self, first: int, last: int) -> None:
-        self._first = first
-        self.counts = [0] * (last - first + 2)
-        self.last = last - first + 1
+        self._bounds = range(first, last + 1)
+        self._counts = [0] * 65  # by the number of bits that the value below has
         self.total = 0
 
     def add(self, value: int) -> None:
-        """Count one value of at least 1."""
+        """Count one value from 1 to 2 ** 64."""
         self.total += value
-        bucket = ((value - 1) >> self._first).bit_length()
-        self.counts[bucket if bucket < self.last else self.last] += 1
+        self._counts[(value - 1).bit_length()] += 1
 
     def cumulated(self) -> list[tuple[int, int]]:
         """Each bound with the number of values up to it."""
-        return list(zip((2 ** (self._first + i) for i in range(self.last)), accumulate(self.counts), strict=False))
+        counts = list(accumulate(self._counts))
+        return [(2**bits, counts[bits]) for bits in self._bounds]
 
     @property
     def count(self) -> int:
         """The number of values."""
-        return sum(self.counts)
+        return sum(self._counts)

@@ -210,8 +210,8 @@ class Loop:
                 log.error("%s: %s", door.name, error)
                 self._stalled.add(door)
                 continue
-            for request in requests:
-                self._broker.submit(request)
+            if requests:
+                self._broker.submit(*requests)
                 asked = True
         self._broker.run_group()
         if self._metrics.busy:
@@ -260,7 +260,10 @@ class Loop:
 
     def _wait(self) -> set[Door]:
         """Wait until there is something to do. Returns the doors to collect from."""
-        doors = {door for door in self._doors if door.has_backlog and door not in self._stalled}
+        doors = set()
+        for door in self._doors:
+            if door.has_backlog and door not in self._stalled:
+                doors.add(door)
         if len(doors) == len(self._doors):
             return doors
         ready = self._clock.wait(self._selector, 0.0 if doors else self._timeout_s())

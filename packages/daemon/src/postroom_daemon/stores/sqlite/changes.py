@@ -48,13 +48,21 @@ class Changes:
 
     def absorb(self, later: Changes) -> None:
         """Take over later changes, which are forgotten there."""
-        for key in later.removed:
-            self.remove(key)
-        self.bodies.update(later.bodies)
-        self.entries.update(later.entries)
-        self.values.update(later.values)
+        if later.removed:
+            for key in later.removed:
+                self.remove(key)
+            later.removed.clear()
+        if later.bodies:
+            self.bodies.update(later.bodies)
+            later.bodies.clear()
+        if later.entries:
+            self.entries.update(later.entries)
+            later.entries.clear()
+        if later.values:
+            self.values.update(later.values)
+            later.values.clear()
         self.bytes += later.bytes
-        later.clear()
+        later.bytes = 0
 
     def clear(self) -> None:
         """Forget all changes."""

@@ -160,15 +160,18 @@ class SqliteStore(Store):
             self.db.command("RELEASE one_group")
             self._has_savepoint = False
         self._in_group = False
-        self._changed.update(self.book.before)
-        self._groups += has_written or self.applied != self._applied_before or len(self._group) > 0
-        self._applied_before = self.applied
-        self._earlier.absorb(self._group)
-        self._bodies.clear()
-        self._bodies_bytes = 0
+        earlier = self._earlier
+        if self.applied != self._applied_before or has_written or self._group:
+            self._groups += 1
+            self._applied_before = self.applied
+            earlier.absorb(self._group)
+        if self.book.before:
+            self._changed.update(self.book.before)
+        if self._bodies:
+            self._bodies.clear()
+            self._bodies_bytes = 0
         for one in self._participants:
             one.commit()
-        earlier = self._earlier
         if (
             self._groups >= GROUPS_LIMIT
             or len(earlier) > ROWS_LIMIT
@@ -176,7 +179,8 @@ class SqliteStore(Store):
             or self.db.connection.total_changes - self._rows_before > _TRANSACTION_ROWS
         ):
             self.flush()
-        self.book.forget_oldest(RECORDS_LIMIT, self._changed)
+        if len(self.book.values) > RECORDS_LIMIT:
+            self.book.forget_oldest(RECORDS_LIMIT, self._changed)
 
     def rollback(self) -> None:
         self._in_group = False
