@@ -148,7 +148,7 @@ class Scanner:
             return self._take_in_order(max_requests, max_bytes, arrived)
         if not self._queues.is_busy:
             names = self._new_names(arrived)
-            if not self._queues and len(names) <= min(self._queues.turn, max_requests):
+            if not self._queues and len(names) <= max_requests and self._queues.is_a_turn(len(names)):
                 taken = self._read_all(names, max_bytes)
                 if taken is not None:
                     return self._checked(taken)

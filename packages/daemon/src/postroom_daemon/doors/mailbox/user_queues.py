@@ -102,10 +102,10 @@ class UserQueue:
 
 
 class Turns:
-    """How many requests of one user a group takes: ``requests``, and more while few others send any."""
+    """How many requests of one user a group takes: ``least``, and more while few others send any."""
 
-    def __init__(self, requests: int) -> None:
-        self._requests = requests
+    def __init__(self, least: int) -> None:
+        self.least = least
         self._latest: int | None = None
         self._changes: deque[int] = deque(maxlen=_FEW)  # when a request of another user than before was taken
 
@@ -114,8 +114,8 @@ class Turns:
         """Requests of one user that a group takes now."""
         changes, since = self._changes, time.monotonic_ns() - _SECOND_NS
         if not changes or changes[-1] < since:
-            return self._requests * _ALONE
-        return self._requests * (_NEARLY_ALONE if len(changes) < _FEW or changes[0] < since else 1)
+            return self.least * _ALONE
+        return self.least * (_NEARLY_ALONE if len(changes) < _FEW or changes[0] < since else 1)
 
     def note(self, uid: int) -> None:
         """A request of a user is taken."""
@@ -143,10 +143,9 @@ class UserQueues:
             if directory.count:
                 self._queue_of(name)
 
-    @property
-    def turn(self) -> int:
-        """Requests of one user that a group may have now."""
-        return self._turns.length
+    def is_a_turn(self, requests: int) -> bool:
+        """Whether a group may now have so many requests of one user."""
+        return requests <= self._turns.least or requests <= self._turns.length
 
     @property
     def waiting(self) -> int:
