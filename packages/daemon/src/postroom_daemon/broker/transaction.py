@@ -163,9 +163,9 @@ class Transaction:
             self.answers.append((request, answer))
 
     def _execute(self, request: Request) -> Answer | None:
-        wire, state = request.wire, self._state
-        if state.quotas.limits_rate:
-            state.quotas.check_rate(request.who.account, self.now.engine)
+        wire, who, state = request.wire, request.who, self._state
+        if state.quotas.limits_rate and who.account not in state.quotas.exempt:
+            state.quotas.check_rate(who.account, self.now.engine)
         if wire.problem:
             raise wire.problem
         if 0 < wire.deadline_ms < self._clients_wall:
@@ -173,7 +173,7 @@ class Transaction:
         command = request.command = resolve_command(wire.command)
         if command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
-        state.access.check_command(request.who, command)
+        state.access.check_command(who, command)
         decision = self._decide(command, request)
         if command is _CONSUME_NEXT:
             self._note_consumer(request)

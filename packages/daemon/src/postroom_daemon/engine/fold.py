@@ -12,8 +12,8 @@ from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
 from ..model.observer import UNOBSERVED, Observers
-from ..model.records import FACT_DAMAGE, FACT_LOSSES, QueueRecord, with_damage, with_loss
-from ..stores.base import Store, StoreError
+from ..model.records import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
+from ..stores.base import NotStored, Store, StoreError
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, queue_of
 
@@ -33,9 +33,10 @@ def apply(event: Event, store: Store, observers: Observers = UNOBSERVED) -> None
     of_message = OF_MESSAGES.get(type_)
     if of_message:
         store.folding = event_id
-        if not (store.recovery.replaying and store.recovery.already_applied(event)):
+        recovery = store.recovery
+        if not (recovery.replaying and recovery.already_applied(event)):
             of_message(event, store, observers)
-        _count(event, type_, queue_of(event, store), store)
+        _count(event, type_, store)
     elif type_ in OF_QUEUES:
         store.folding = event_id
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
@@ -56,14 +57,18 @@ def apply_without_message(event: Event, store: Store) -> None:
     if type(claim) is dict and not claim.get("untilEngineMs"):
         event = {name: value for name, value in event.items() if name != "claim"}
     if event["type"] in OF_MESSAGES:
-        _count(event, event["type"], queue_of(event, store), store)
+        _count(event, event["type"], store)
     elif "claim" in event:
         note_claim(event, store)
     store.applied = event["id"]
 
 
-def _count(event: Event, type_: str, record: QueueRecord, store: Store) -> None:
+def _count(event: Event, type_: str, store: Store) -> None:
     """Count an event about a message in the totals of its queue, and note its claim."""
+    try:
+        record = store.queue_for_update(event["queue"])
+    except NotStored:
+        record = queue_of(event, store)
     if "claim" in event:
         note_claim(event, store)
     if event.get("ofDead"):  # consuming a dead letter does not count as a delivery

@@ -89,14 +89,15 @@ class Quotas:
         """Count a request that arrived at ``now`` (engine ms). Raises ``OverQuota`` if requests arrive too fast."""
         rate = self._limits.limits_user_requests_per_sec
         if rate and self.applies(account):
-            wait_ms = self._rates.wait_ms(str(account), rate, 1, now)
+            name = str(account)
+            wait_ms = self._rates.wait_ms(name, rate, 1, now)
             if wait_ms:
                 raise self._refuse(
                     RATE,
                     f"{name_of(account)} may send {rate:,} requests a second (limits.userRequestsPerSec):"
                     f" try again in {wait_ms} ms",
                 )
-            self._rates.take(str(account))
+            self._rates.take(name)
 
     def check_waits(self, account: Account, waits: int) -> None:
         """Raise ``OverQuota`` if an account with ``waits`` waiting requests may not have another one."""

@@ -25,6 +25,8 @@ class _Bucket:
         self.at = now
 
     def fill(self, rate: float, now: int) -> None:
+        if now == self.at and rate == self.rate:
+            return
         self.rate = rate
         self.tokens = min(max(1.0, rate), self.tokens + max(0, now - self.at) * rate / 1000)
         self.at = now

@@ -118,7 +118,8 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
     letters if the queue is a dead-letter address. Their bodies can be read, and have at most ``space`` bytes together,
     except that of the first one. Raises what ``consume_next`` raises."""
     store, quotas, account = context.store, context.quotas, context.who.account
-    leases = context.consumers.leases_of_account(account) if quotas.limits_leases else 0
+    has_limit = quotas.limits_leases and account not in quotas.exempt
+    leases = context.consumers.leases_of_account(account) if has_limit else 0
     entries: list[Entry] = []
     for entry in _candidates(context, queue, consumer, most):
         space -= entry.size
@@ -129,7 +130,7 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
                 if 0 < entry.expires <= context.now.engine:
                     raise Expired(entry)
                 store.envelope(entry.key)
-            if quotas.limits_leases:
+            if has_limit:
                 quotas.check_leases(account, leases)
                 leases += entry.state is _READY
         except (CommandError, BodyLost, BodyUnread, Expired):
