@@ -7,11 +7,12 @@ has its events.
 from __future__ import annotations
 
 import sqlite3
+from itertools import chain
 
 from ...model.records import Entry
 from ..base import StoreDamaged
-from .rows import changes_of, row_of, value_crc
-from .schema import Statements, keys_in_turn
+from .rows import Row, changes_of, row_of, value_crc
+from .schema import ROWS, Insert, Statements, keys_in_turn
 
 NewBody = tuple[bytes, str, int]
 """What is to be written of the body of a new message: value, kind, and when the message was created (Unix ms)."""
@@ -80,14 +81,12 @@ class Changes:
         """
         bodies, entries = self.bodies, self.entries
         if bodies:
-            db.executemany(
-                sql.add_value,
-                [
-                    (key, value.decode(), kind, wall, wall, value_crc(key, value, kind))
-                    for key, (value, kind, wall) in bodies.items()
-                ],
-            )
-            db.executemany(sql.insert, [row_of(*entries[key]) for key in bodies])
+            values = [
+                (key, value.decode(), kind, wall, wall, value_crc(key, value, kind))
+                for key, (value, kind, wall) in bodies.items()
+            ]
+            _insert(db, sql.add_value, values)
+            _insert(db, sql.insert, [row_of(*entries[key]) for key in bodies])
         changed = [[*changes_of(row_of(*one)), key] for key, one in entries.items() if key not in bodies]
         if changed:
             _expect(len(changed), db.executemany(sql.update, changed).rowcount, changed[0][-1])
@@ -105,6 +104,13 @@ class Changes:
         put = [(key, one[0].decode(), one[1], 0, 0, value_crc(key, *one)) for key, one in self.values.items() if one]
         if put:
             db.executemany(sql.put_value, put)
+
+
+def _insert(db: sqlite3.Connection, insert: Insert, rows: list[Row]) -> None:
+    together = len(rows) - len(rows) % ROWS
+    portions = [[*chain.from_iterable(rows[begin : begin + ROWS])] for begin in range(0, together, ROWS)]
+    db.executemany(insert.several, portions)
+    db.executemany(insert.one, rows[together:])
 
 
 def _expect(count: int, changed: int, first: str) -> None:

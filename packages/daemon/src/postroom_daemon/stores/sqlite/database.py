@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -250,13 +250,15 @@ class Database:
         except sqlite3.Error as error:
             raise self._error(error) from error
 
-    def values_of(self, keys: Iterable[str]) -> Iterator[Any]:
+    def values_of(self, keys: Iterable[str]) -> list[Any]:
         """The rows of ``kv`` with these keys, the key first, in any order; see ``row_of``."""
+        rows: list[Any] = []
         try:
             for portion in keys_in_turn(keys):
-                yield from self.connection.execute(self.sql.get_values, portion)
+                rows += self.connection.execute(self.sql.get_values, portion).fetchall()
         except sqlite3.Error as error:
             raise self._error(error) from error
+        return rows
 
     def value(self, key: str) -> str | None:
         """The value of a row of ``kv`` that is not a message, and not yet to be written. Raises ``StoreDamaged`` if it

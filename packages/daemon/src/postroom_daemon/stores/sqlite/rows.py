@@ -83,11 +83,10 @@ def row_holds(row: Row) -> bool:
 
 
 def entry_of(row: Row) -> Entry:
-    """The entry that a row holds. Raises ``KeyError``, ``ValueError`` or ``TypeError`` for values that there are
-    not."""
+    """The entry that a row holds. Raises ``ValueError`` or ``TypeError`` for values that there are not."""
     entry = Entry(
-        row[0], row[1], _STATES[row[2]], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-        row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, order_key=row[19],
+        row[0], row[1], _STATES.get(row[2]) or State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9],
+        row[10], row[11], row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, order_key=row[19],
     )  # fmt: skip
     if row[21]:
         rare: list[Any] = orjson.loads(row[21])

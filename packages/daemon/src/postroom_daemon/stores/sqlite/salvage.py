@@ -100,7 +100,7 @@ def _is_entry(row: Row) -> bool:
         written = row_of(entry, as_of(row))[:-1]
         summed = len(written) if row[SIZE] is not None else SIZE
         return row_holds(row) and written[:summed] == row[:summed] and entry.key.startswith("msg:")
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return False
 
 

@@ -100,8 +100,9 @@ MSG_COLUMNS: Final = (
 )  # fmt: skip
 
 _COLUMNS = ", ".join((*COLUMNS, "crc"))
-#: Keys that one statement about several rows names. One row at a time costs twice as much.
-_KEYS: Final = 50
+#: Rows that one statement inserts, and keys that one statement names: a row costs less than by itself.
+ROWS: Final = 20
+_KEYS: Final = 25
 
 
 def keys_in_turn(keys: Iterable[str]) -> Iterator[list[str | None]]:
@@ -112,15 +113,23 @@ def keys_in_turn(keys: Iterable[str]) -> Iterator[list[str | None]]:
         yield [*portion, *[None] * (_KEYS - len(portion))]
 
 
+class Insert:
+    """The statements that insert one row, and ``ROWS`` of them."""
+
+    def __init__(self, table: str, columns: str) -> None:
+        marks = f"({', '.join('?' * (columns.count(',') + 1))})"
+        self.one = f"INSERT INTO {table} ({columns}) VALUES {marks}"
+        self.several = f"{self.one}{f', {marks}' * (ROWS - 1)}"
+
+
 class Statements:
     """The statements for one pair of tables, ``kv`` and ``msg``. Each that is asked often is a search of an index."""
 
     def __init__(self, kv: str, msg: str) -> None:
         select = f"SELECT {_COLUMNS} FROM {msg}"
-        marks = ", ".join("?" * (len(COLUMNS) + 1))
         self.get = f"{select} WHERE message_key = ?"
         self.page = f"{select} WHERE message_key > ? ORDER BY message_key LIMIT ?"
-        self.insert = f"INSERT INTO {msg} ({_COLUMNS}) VALUES ({marks})"
+        self.insert = Insert(msg, _COLUMNS)
         changes = ", ".join(f"{name} = ?" for name in CHANGING)
         self.update = f"UPDATE {msg} SET {changes} WHERE message_key = ?"
         several = f"IN ({', '.join('?' * _KEYS)})"
@@ -158,10 +167,8 @@ class Statements:
         self.block = f"UPDATE {msg} SET blocked = ? WHERE message_key = ?"
         self.get_value = f"SELECT value, value_type, crc FROM {kv} WHERE key = ?"
         self.get_values = f"SELECT key, value, value_type, crc FROM {kv} WHERE key {several}"
-        self.add_value = (
-            f"INSERT INTO {kv} (key, value, value_type, created_at, updated_at, crc) VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        self.put_value = self.add_value + (
+        self.add_value = Insert(kv, "key, value, value_type, created_at, updated_at, crc")
+        self.put_value = self.add_value.one + (
             " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
             " crc = excluded.crc"
         )

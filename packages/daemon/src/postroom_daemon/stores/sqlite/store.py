@@ -22,7 +22,7 @@ from postroom_common.protocol import State
 
 from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
-from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreBusy, StoreDamaged, StoreError
+from ..base import Audit, Bodies, BodyLost, Disk, NotStored, Store, StoreBusy, StoreDamaged, StoreError
 from ..book import QueueBook
 from .changes import Changes, NewBody
 from .database import Database, translated
@@ -286,7 +286,7 @@ class SqliteStore(Store):
                 if not row_holds(row):
                     raise ValueError
                 entry = entry_of(row)
-            except (KeyError, TypeError, ValueError):
+            except (TypeError, ValueError):
                 path = self.db.path
                 raise StoreDamaged(f"{path}: the row of {str(key)[:300]} has changed on the disk") from None
             self._remember(key, entry)
@@ -371,8 +371,9 @@ class SqliteStore(Store):
                 break
             keys.append(key)
         for key, value, kind, crc in self.db.values_of(keys):
-            if kind == _MESSAGE and value_holds(key, value, kind, crc):
-                body = cached[key] = value.encode()
+            body = value.encode() if type(value) is str and kind == _MESSAGE else None
+            if body is not None and (crc is None or crc == value_crc(key, body, kind)):
+                cached[key] = body
                 self._bodies_bytes += len(body)
 
     def _read_body(self, key: str) -> bytes:
@@ -544,9 +545,12 @@ class SqliteStore(Store):
         return self._space.needed(len(self._group.bodies), self._group.bytes + self._earlier.bytes)
 
     def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:
-        if queue not in self.book.values:
-            self.queue(queue)
-        self.book.count(queue, before, after, size)
+        try:
+            self.book.count(queue, before, after, size)
+        except NotStored:  # nothing was counted
+            if self.queue(queue) is None:
+                raise
+            self.book.count(queue, before, after, size)
 
     def get_kv(self, name: str) -> Any:
         value = self._value(KV_KEY + name)
