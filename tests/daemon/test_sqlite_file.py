@@ -557,6 +557,29 @@ def test_groups_share_a_database_transaction_until_the_store_is_flushed(store: S
     assert [entry.seq for entry in store.pages.entries("", 1000)] == [0, 1, 2, *range(10, 10 + GROUPS_LIMIT)]
 
 
+def test_the_next_message_of_a_queue_is_read_without_writing_what_has_changed_in_others(store: SqliteStore) -> None:
+    store.begin()
+    store.add_queue(QueueRecord("other"))
+    store.insert(Entry("msg:other:1", "other", State.READY, 0, 1, 1, 1), b'"other"')
+    store.commit()
+    store.close()
+    store.open()
+    insert(store, range(2, 4))
+    store.begin()
+    store.insert(ready(4), b'"new"')
+    before = connection(store).total_changes
+    other = store.next_ready("other", "")
+    assert other is not None and other.key == "msg:other:1"
+    assert connection(store).total_changes == before
+    first = store.next_ready("q", "")
+    assert first is not None and first.key == "msg:q:000002"
+    assert [entry.seq for entry in store.next_of("q", "", 9)] == [2, 3, 4]
+    store.delete(first, State.READY)
+    store.ready.clear()
+    assert [entry.seq for entry in store.next_of("q", "", 9)] == [3, 4]
+    store.commit()
+
+
 def test_a_path_that_cannot_be_opened_says_what_to_check(tmp_path: Path) -> None:
     (tmp_path / "store.db").symlink_to(tmp_path / "not mounted" / "store.db")
     with pytest.raises(StoreError, match="owner, mode and mount"):

@@ -23,16 +23,17 @@ class Changes:
 
     ``bodies`` are those of new messages. ``entries`` are new and changed messages, each with the last event that it
     shows. ``removed`` are messages whose rows are to go, ``values`` key-values by the key of their row: value and kind,
-    or None for one that is to go.
+    or None for one that is to go. ``queues`` are those whose messages have changed.
     """
 
-    __slots__ = ("bodies", "bytes", "entries", "removed", "values")
+    __slots__ = ("bodies", "bytes", "entries", "queues", "removed", "values")
 
     def __init__(self) -> None:
         self.bodies: dict[str, NewBody] = {}
         self.entries: dict[str, tuple[Entry, int]] = {}
         self.removed: dict[str, None] = {}
         self.values: dict[str, tuple[bytes, str] | None] = {}
+        self.queues: set[str] = set()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -62,6 +63,9 @@ class Changes:
         if later.values:
             self.values.update(later.values)
             later.values.clear()
+        if later.queues:
+            self.queues.update(later.queues)
+            later.queues.clear()
         self.bytes += later.bytes
         later.bytes = 0
 
@@ -71,6 +75,7 @@ class Changes:
         self.entries.clear()
         self.removed.clear()
         self.values.clear()
+        self.queues.clear()
         self.bytes = 0
 
     def write(self, db: sqlite3.Connection, sql: Statements) -> None:

@@ -245,6 +245,10 @@ class Database:
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """All rows of an answer, once all rows are written."""
         self.before_query()
+        return self.rows_of(sql, parameters)
+
+    def rows_of(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
+        """All rows of an answer that no change which is yet to be written concerns."""
         try:
             return self.connection.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:

@@ -445,6 +445,7 @@ class SqliteStore(Store):
     def _note(self, entry: Entry) -> None:
         """What follows from a change of a message. Raises ``StoreError`` for a time that SQLite cannot store: it must
         be refused before the journal has it."""
+        self._group.queues.add(entry.queue)
         self._space.touch(entry.queue, entry.seq)
         if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is _DELAYED:
             self._due.note(entry)
@@ -459,6 +460,7 @@ class SqliteStore(Store):
             self._space.free(entry.size)
             self._entries.pop(entry.key, None)
         self._space.touch(entry.queue, entry.seq)
+        self._group.queues.add(entry.queue)
         self._group.remove(entry.key)
         if before is _READY:
             self.ready.remove(entry)
@@ -504,7 +506,9 @@ class SqliteStore(Store):
         head = self.ready.head(queue, target)
         if len(head.entries) < wanted and not head.is_all:
             count = max(wanted, head.next_count())
-            rows = self.db.rows(self.db.sql.pick, (queue, 0, target, count))
+            is_written = queue not in self._group.queues and queue not in self._earlier.queues
+            ask = self.db.rows_of if is_written else self.db.rows
+            rows = ask(self.db.sql.pick, (queue, 0, target, count))
             entries = deque(checked(self.entry_of(row), _READY, self.db) for row in rows)
             self.ready.fill(head, entries, is_all=len(rows) < count)
         return head
