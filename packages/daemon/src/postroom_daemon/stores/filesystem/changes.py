@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...model.records import Entry
-from .places import Places
 
 #: What a message may take of the disk whose file is written to: a block of it, and one of a directory; and one whose
 #: file gets another name only.
@@ -24,15 +23,16 @@ class Changes:
 
     ``entries`` has each with the last event that it shows, or None for a message that is gone. ``bodies`` are those of
     new messages, and of those whose file is to be rewritten; ``histories`` the failed attempts, where they have
-    changed. ``bytes`` is the length of all bodies.
+    changed. ``new`` are messages without a file, ``bytes`` is the length of all bodies.
     """
 
-    __slots__ = ("bodies", "bytes", "entries", "histories", "long")
+    __slots__ = ("bodies", "bytes", "entries", "histories", "long", "new")
 
     def __init__(self) -> None:
         self.entries: dict[str, tuple[Entry, int] | None] = {}
         self.bodies: dict[str, bytes] = {}
         self.histories: dict[str, list[Any] | None] = {}
+        self.new: set[str] = set()
         self.bytes = 0
         self.long: set[str] = set()  # messages whose facts may need a line inside their files
 
@@ -48,9 +48,11 @@ class Changes:
         self.bodies[key] = body
 
     def remove(self, key: str) -> None:
-        """A message is gone."""
+        """A message is gone; of one without a file nothing stays."""
+        has_file = key not in self.new
         self.forget(key)
-        self.entries[key] = None
+        if has_file:
+            self.entries[key] = None
 
     def forget(self, key: str) -> None:
         """A message has a file that shows it, or needs none."""
@@ -58,20 +60,20 @@ class Changes:
         self.bytes -= len(self.bodies.pop(key, b""))
         self.histories.pop(key, None)
         self.long.discard(key)
+        self.new.discard(key)
 
-    def absorb(self, later: Changes, places: Places) -> None:
-        """Take over later changes, which are forgotten there. ``places`` has the messages that have files."""
+    def absorb(self, later: Changes) -> None:
+        """Take over later changes, which are forgotten there."""
         for key, body in later.bodies.items():
             self.add_body(key, body)
         self.histories.update(later.histories)
         for key, one in later.entries.items():
             if one is None:
-                self.forget(key)
-                if key in places:
-                    self.entries[key] = None
+                self.remove(key)
             else:
                 self.entries[key] = one
         self.long |= later.long
+        self.new |= later.new
         later.clear()
 
     def clear(self) -> None:
@@ -80,6 +82,7 @@ class Changes:
         self.bodies.clear()
         self.histories.clear()
         self.long.clear()
+        self.new.clear()
         self.bytes = 0
 
     def space(self) -> int:

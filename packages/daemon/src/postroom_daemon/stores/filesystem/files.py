@@ -67,11 +67,6 @@ class MessageFiles:
         self._names.clear()
         self._inside.clear()
 
-    def flushed(self) -> None:
-        """As ``end``; and all messages have files."""
-        self.end()
-        self._places.end()
-
     # --- reading ----------------------------------------------------------------------------------------------
 
     def entry(self, key: str) -> Entry:

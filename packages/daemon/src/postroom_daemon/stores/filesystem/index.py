@@ -201,9 +201,6 @@ class Index:
 
     def complete(self) -> None:
         """The start has added everything, and ``look`` works: put in order what depends on it."""
-        for lanes in self.lanes.values():
-            for lane in lanes.values():
-                lane.sort()
         self.turns.update_all()
 
     # --- who comes next -------------------------------------------------------------------------------------------

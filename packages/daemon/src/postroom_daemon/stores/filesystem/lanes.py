@@ -6,18 +6,18 @@ Hints, in little memory: one that no longer fits its message is skipped, and dro
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right, insort
-from collections import deque
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from heapq import merge
-from itertools import islice
 from typing import Final
 
 from postroom_common.protocol import State
 
 from ...model.records import Entry
-from .places import Places, Short, key_of
+from .keys import KeyQueue
+from .places import Places
 from .sorted_keys import Sorted
+from .uuids import id_of_halves
 
 Look = Callable[[str], Entry | None]
 _LAST: Final = "\U0010ffff"  # sorts behind every key
@@ -27,16 +27,16 @@ _GONE_LIMIT: Final = 1000
 
 class _Run:
     """The ready messages of one priority: in ``keys`` those that came in the order of publishing, which is nearly all;
-    in ``back`` those that came back, and those whose turn it is among others of their ordering key. ``last`` is the
-    publish number at the end of ``keys``, ``gone`` is about how many of them no longer exist, ``found`` is what the
-    start has found, until it is sorted."""
+    in ``back`` those that came back, and those whose turn it is among others of their ordering key. ``first`` and
+    ``last`` are the publish numbers between which those in ``keys`` are, ``gone`` is about how many of them no longer
+    exist."""
 
-    def __init__(self) -> None:
-        self.keys: deque[Short] = deque()
+    def __init__(self, prefix: str) -> None:
+        self.keys = KeyQueue(prefix)
+        self.first = 2**63
         self.last = -1
         self.gone = 0
         self.back: Sorted[tuple[int, str]] = Sorted()
-        self.found: list[tuple[array[int], list[Short]]] = []
 
 
 class Lane:
@@ -56,10 +56,11 @@ class Lane:
     def add(self, priority: int, seq: int, key: str) -> None:
         """Add a message that has become ready; a hint too many does no harm."""
         run = self._run(priority)
-        prefix, _, id_ = key.rpartition(":")
-        if seq > run.last and prefix == self._prefix:
-            run.keys.append(self._places.short(id_))
+        if seq > run.last:
+            run.keys.append(key)
             run.last = seq
+            if seq < run.first:
+                run.first = seq
         else:
             run.back.add((seq, key))
 
@@ -67,26 +68,23 @@ class Lane:
         """Add a message whose turn has come among others of its ordering key."""
         self._run(priority).back.add((seq, key))
 
-    def add_run(self, priority: int, seqs: array[int], shorts: list[Short]) -> None:
-        """Add what the start has found in one folder, in the order of publishing; ``sort`` must follow."""
-        self._run(priority).found.append((seqs, shorts))
-
-    def sort(self) -> None:
-        """Put in order what the start has found: folders one behind the other, and what overlaps in ``back``."""
-        for run in self._runs.values():
-            run.found.sort(key=lambda one: one[0][0], reverse=True)
-            while run.found:  # each is dropped before the next: memory grows where it was
-                seqs, shorts = run.found.pop()
-                at = bisect_right(seqs, run.last)
-                for seq, short in zip(seqs[:at], shorts, strict=False):
-                    run.back.add((seq, key_of(self._prefix, short)))
-                run.keys.extend(islice(shorts, at, None))
-                run.last = max(run.last, seqs[-1])
+    def add_run(self, priority: int, seqs: array[int], halves: array[int]) -> None:
+        """Add what the start has found in one folder, in the order of publishing, with the halves of the ids one behind
+        the other. Folders one behind the other share nothing; what overlaps goes to ``back``."""
+        run = self._run(priority)
+        before = bisect_left(seqs, run.first) if run.last >= 0 else 0
+        behind = bisect_right(seqs, run.last)
+        for number in range(before, behind):
+            key = f"{self._prefix}:{id_of_halves(halves[2 * number], halves[2 * number + 1])}"
+            run.back.add((seqs[number], key))
+        run.keys.prepend_packed(halves[: 2 * before])
+        run.keys.extend_packed(halves[2 * behind :])
+        run.first, run.last = min(run.first, seqs[0]), max(run.last, seqs[-1])
 
     def _run(self, priority: int) -> _Run:
         run = self._runs.get(priority)
         if run is None:
-            run = self._runs[priority] = _Run()
+            run = self._runs[priority] = _Run(self._prefix)
             insort(self._priorities, priority)
         return run
 
@@ -95,7 +93,7 @@ class Lane:
         run = self._runs.get(priority)
         if run is None:
             return
-        if run.keys and key_of(self._prefix, run.keys[0]) == key:
+        if run.keys.first() == key:
             run.keys.popleft()
         else:
             run.gone += 1
@@ -118,8 +116,8 @@ class Lane:
     def _first(self, priority: int) -> Entry | None:
         run = self._runs[priority]
         first = None
-        while run.keys and not first:
-            first = self._fitting(key_of(self._prefix, run.keys[0]))
+        while not first and (key := run.keys.first()):
+            first = self._fitting(key)
             if not first:
                 run.keys.popleft()
         while (hint := run.back.first()) and not (first and first.seq < hint[0]):
@@ -153,8 +151,7 @@ class Lane:
         run = self._runs[priority]
         self._clean(run)
         at = self._behind(run, seq)
-        keys = (key_of(self._prefix, short) for short in islice(run.keys, at, None))
-        in_order = (entry for key in keys if (entry := self._look(key)))
+        in_order = (entry for key in run.keys.behind(at) if (entry := self._look(key)))
         back = (entry for _, key in run.back.behind((seq, _LAST)) if (entry := self._look(key)))
         last = seq
         for entry in merge(in_order, back, key=lambda entry: entry.seq):
@@ -168,7 +165,7 @@ class Lane:
         while low < high:
             middle = at = (low + high) // 2
             entry = None
-            while at < high and not (entry := self._look(key_of(self._prefix, run.keys[at]))):
+            while at < high and not (entry := self._look(run.keys[at])):
                 at += 1
             if entry and entry.seq <= seq:
                 low = at + 1
@@ -179,6 +176,8 @@ class Lane:
     def _clean(self, run: _Run) -> None:
         """Drop messages that are gone, once they are many."""
         if run.gone > max(_GONE_LIMIT, len(run.keys) // 2):
-            keys = ((short, key_of(self._prefix, short)) for short in run.keys)
-            run.keys = deque(short for short, key in keys if key in self._places or self._look(key))
+            keys, run.keys = run.keys, KeyQueue(self._prefix)
+            for key in keys.behind(0):
+                if key in self._places or self._look(key):
+                    run.keys.append(key)
             run.gone = 0

@@ -35,7 +35,7 @@ from .names import (
     read_entry,
     read_name,
 )
-from .places import Places, Short
+from .places import Places
 from .tree import Tree
 
 _LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, HELD, DONE)
@@ -232,20 +232,20 @@ class _Walk:
         """Take the files of ready messages for anyone whose name says all: the bulk of a backlog, so this is the short
         way. Returns the names of all others."""
         taken, others = self._index.places.take_plain(self._queue, shard, names)
-        runs: dict[int, tuple[array[int], list[Short]]] = {}
+        runs: dict[int, tuple[array[int], array[int]]] = {}
         newest, bytes_ = self._found.newest, 0
-        for order, seq, version, size, short in taken:
+        for order, seq, version, size, halves in taken:
             run = runs.get(order)
             if run is None:
-                run = runs[order] = (array("Q"), [])
+                run = runs[order] = (array("Q"), array("Q"))
             run[0].append(seq)
-            run[1].append(short)
+            run[1].extend(halves)
             bytes_ += size
             if version > newest:
                 newest = version
         lane = self._index.lane(self._queue, "")
-        for order, (seqs, shorts) in runs.items():
-            lane.add_run(priority_of(f"{order:x}"), seqs, shorts)
+        for order, (seqs, ids) in runs.items():
+            lane.add_run(priority_of(f"{order:x}"), seqs, ids)
         self._found.newest = newest
         if taken:
             self._count(State.READY, bytes_, "", len(taken))

@@ -153,7 +153,7 @@ class FilesystemStore(Store):
         self._order_keys.clear()
         if self._group.entries:
             self._groups += 1
-            self._earlier.absorb(self._group, self._index.places)
+            self._earlier.absorb(self._group)
             earlier = self._earlier
             if self._groups >= GROUPS_LIMIT or len(earlier.entries) > _MESSAGES_LIMIT or earlier.bytes > _BYTES_LIMIT:
                 self.flush()
@@ -173,7 +173,7 @@ class FilesystemStore(Store):
                     self._remember(key, one[0])
                 earlier.forget(key)
         self._groups = 0
-        files.flushed()
+        files.end()
 
     def _earlier_history(self, key: str) -> list[Any] | None:
         histories = self._earlier.histories
@@ -254,9 +254,12 @@ class FilesystemStore(Store):
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.count(entry.queue, None, entry.state, entry.size)
-        if self._earlier.entries.get(entry.key, ...) is None:
+        key, group = entry.key, self._group
+        if self._earlier.entries.get(key, ...) is None:
             self.flush()  # the file of the message that had this key
-        self._group.add_body(entry.key, envelope)
+        if key not in group.entries and not (self._recovery.replay and key in self._index.places):
+            group.new.add(key)
+        group.add_body(key, envelope)
         self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:

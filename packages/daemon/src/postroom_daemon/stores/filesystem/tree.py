@@ -85,8 +85,8 @@ class Tree:
         return name in self._folders.values()
 
     def names(self, directory: str, letter: str) -> Iterator[tuple[int, str, list[str] | None]]:
-        """The names in the folder of a letter, in order: first of the folder itself, then of each shard, with the
-        shard's number (0: none) and the place that precedes them. They are taken for message files, until ``forget``
+        """The names in the folder of a letter, in order: of each shard, then of the folder itself, with the shard's
+        number (0: none) and the place that precedes them. They are taken for message files, until ``forget``
         says otherwise. None for what is no directory, or so damaged that it cannot be listed."""
         folder = self._folders[letter]
         path = f"{directory}/{folder}"
@@ -104,7 +104,6 @@ class Tree:
         for name in filter(_is_shard, own):
             filled[name] = FOLDER_LIMIT  # something else has the name of a shard: nothing goes there
         self._known.update((directory, path))
-        yield 0, f"{folder}/", own
         for shard in sorted(shards):
             filled[shard] = FOLDER_LIMIT
             try:
@@ -116,6 +115,7 @@ class Tree:
             filled[shard] = len(inside)
             self._known.add(f"{path}/{shard}")
             yield int(shard), f"{folder}/{shard}/", inside
+        yield 0, f"{folder}/", own
 
     def _list(self, path: str) -> list[str]:
         return retry_after_eio(lambda: self._list_once(path))
