@@ -11,24 +11,27 @@ from postroom_daemon.platform.files import Files
 
 #: Calls that change what is on the disk: between two of them, it makes no difference when a process dies.
 CHANGING: Final = (
-    "write", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "ftruncate", "syncfs", "allocate",
+    "write", "pwrite", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "ftruncate", "syncfs", "allocate",
 )  # fmt: skip
 _LOOKING: Final = ("open", "read", "fstat", "stat", "listdir", "scandir")
 
 #: What can go wrong, and the calls at which it does.
 CALLS: Final[dict[str, tuple[str, ...]]] = {
     "KILL": (*CHANGING, "open"),
-    "ENOSPC": ("open", "write", "mkdir", "rename", "fsync", "fdatasync", "allocate"),
-    "EDQUOT": ("open", "write", "mkdir", "allocate"),
+    "POWER": (*CHANGING, "open"),
+    "ENOSPC": ("open", "write", "pwrite", "mkdir", "rename", "fsync", "fdatasync", "allocate"),
+    "EDQUOT": ("open", "write", "pwrite", "mkdir", "allocate"),
     "EIO": (*CHANGING, *_LOOKING),
-    "EROFS": ("open", "write", "rename", "unlink", "mkdir", "rmdir", "ftruncate", "allocate"),
+    "EROFS": ("open", "write", "pwrite", "rename", "unlink", "mkdir", "rmdir", "ftruncate", "allocate"),
     "EMFILE": ("open",),
-    "SHORT": ("write",),
+    "SHORT": ("write", "pwrite"),
 }
 
 
+#: The faults that end the process; with ``POWER``, the journal also loses what was not synced.
+KILLING: Final = ("KILL", "POWER")
 #: Where these are the fault, a file that is only read can still be opened.
-_WHERE_CHANGED: Final = ("ENOSPC", "EDQUOT", "EROFS", "KILL")
+_WHERE_CHANGED: Final = ("ENOSPC", "EDQUOT", "EROFS", "KILL", "POWER")
 
 
 class Killed(BaseException):
@@ -74,15 +77,15 @@ class FaultyFiles(Files):
         return faulty
 
     def _fail(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if self._kind == "KILL":
+        if self._kind in KILLING:
             raise Killed
         if self._kind != "SHORT":
             code = getattr(errno, self._kind)
             raise OSError(code, os.strerror(code))
         if self.count > self._number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fd, data = arguments
-        return call(fd, data[: max(1, len(data) // 2)], **options)
+        fd, data, *offset = arguments
+        return call(fd, data[: max(1, len(data) // 2)], *offset, **options)
 
 
 class FewerCalls(FaultyFiles):

@@ -15,6 +15,7 @@ from tests.wire.audit import Ledger, audit
 #: The error codes that each kind of fault may cause.
 CODES = {
     "KILL": (),
+    "POWER": (),
     "ENOSPC": ("ERR_STORAGE_FULL",),
     "EDQUOT": ("ERR_STORAGE_FULL",),
     "SHORT": ("ERR_STORAGE_FULL",),
@@ -49,7 +50,7 @@ def check_invariants(client: Client, kind: str) -> None:
     events = bench.events()
     for sent in client.sent:
         _check_answers(sent, {*CODES[kind], *_codes_of_overtaken(sent, events)}, events)
-    ledger = audit(events)
+    ledger = audit(events, cut=kind == "POWER")
     _check_requests(client.sent, events)
     assert not any((client.ipc / "dead").iterdir()), "a request was set aside"
     _check_recovery_repeats(client)

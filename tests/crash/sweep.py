@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
 import shutil
 import sys
 import tempfile
@@ -17,14 +18,15 @@ from pathlib import Path
 from typing import Final
 
 from tests.conformance.bench import descriptors
-from tests.crash.faults import FaultyFiles, Killed
+from tests.conformance.power_cut import Disk
+from tests.crash.faults import KILLING, FaultyFiles, Killed
 from tests.crash.invariants import check_invariants
 from tests.crash.scenarios import ROLL_BYTES, SCENARIOS, prepare, run_scenario
 from tests.crash.server import Client, Sent, Server
 from tests.crash.strace import NOT_FOR_EVER, SYSTEM_CALLS, Fault, RemoteServer
 
 BACKENDS: Final = ("filesystem", "hybrid", "memory", "sqlite")
-KINDS: Final = ("KILL", "ENOSPC", "EDQUOT", "EIO", "EROFS", "EMFILE", "SHORT")
+KINDS: Final = ("KILL", "POWER", "ENOSPC", "EDQUOT", "EIO", "EROFS", "EMFILE", "SHORT")
 #: No scenario makes more calls.
 MOST_CALLS: Final = 2000
 #: Recovery from a kill is killed as well, at one of its first so many calls.
@@ -125,14 +127,21 @@ def _fail(client: Client, case: Case, files: FaultyFiles) -> tuple[bool, int]:
     """Run a scenario in this process. Returns whether the fault occurred, and the number of calls up to then."""
     if case.scenario != "recover":
         assert client.server.open()
+    disk, chance = Disk(client.server.bench.journal_root), random.Random(str(case))
     files.arm(case.kind, case.number, case.persistent)
+    disk.watch(files)
     _until_killed(client, case.scenario)
     calls = files.count
     if not files.fired:
         return False, calls
-    if case.kind == "KILL":
-        files.arm("KILL", 1 + case.number % RECOVERY_CALLS)
+    if case.kind == "POWER":
+        disk.cut(chance)
+    if case.kind in KILLING:
+        files.arm(case.kind, 1 + case.number % RECOVERY_CALLS)
+        disk.watch(files)
         _until_killed(client, "")
+    if case.kind == "POWER" and files.fired:
+        disk.cut(chance)
     files.heal()
     if client.server.serves():
         _go_on(client)
@@ -187,7 +196,7 @@ def _go_on(client: Client) -> None:
 def in_process() -> Iterator[Case]:
     """The first case of each series. A series ends with the number of calls that its scenario makes."""
     for backend, scenario, kind in itertools.product(BACKENDS, SCENARIOS, KINDS):
-        for persistent in (False, True) if kind != "KILL" else (False,):
+        for persistent in (False, True) if kind not in KILLING else (False,):
             yield Case(backend, scenario, kind, 1, persistent)
 
 

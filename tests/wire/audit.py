@@ -52,9 +52,10 @@ class Ledger:
         return {state: n for state, n in {**states, "waiting": waiting}.items() if n and state != "gone"}
 
 
-def audit(events: list[Event]) -> Ledger:
-    """Check a whole journal. Raises ``AssertionError`` at the first thing that must not be."""
-    _check_frames(events)
+def audit(events: list[Event], cut: bool = False) -> Ledger:
+    """Check a whole journal. ``cut``: the power was cut, so that recovery may have kept a part of a group. Raises
+    ``AssertionError`` at the first thing that must not be."""
+    _check_frames(events, cut)
     _check_requests(events)
     ledger = Ledger()
     ledger.imported = _imported(events)
@@ -80,8 +81,8 @@ def _imported(events: list[Event]) -> set[int]:
     return {event["req"] for event in events if event["type"] == "imported"}
 
 
-def _check_frames(events: list[Event]) -> None:
-    """Ids are dense, engine time never goes back, requests and groups are whole."""
+def _check_frames(events: list[Event], cut: bool) -> None:
+    """Ids are dense, engine time never goes back, requests are whole, and so are groups unless power was ``cut``."""
     before: Event | None = None
     size, engine = 1, 0
     imported = _imported(events)
@@ -94,12 +95,13 @@ def _check_frames(events: list[Event]) -> None:
                 engine = event["engineMs"]
             size = size + 1 if before["req"] == event["req"] else 1
             assert before["id"] == before["req"] or event["req"] == before["req"], f"request torn at {event['id']}"
-            assert before["id"] == before["grp"] or event["grp"] == before["grp"], f"group torn at {event['id']}"
+            whole = before["id"] == before["grp"] or event["grp"] == before["grp"]
+            assert whole or cut, f"group torn at {event['id']}"
         assert event["id"] <= event["req"] <= event["grp"]
         if event["id"] == event["req"]:
             assert event.get("n", 1) == size, f"request of {event['id']} has {size} events"
         before = event
-    assert before is None or before["id"] == before["grp"], "the last group is torn"
+    assert before is None or before["id"] == before["grp"] or cut, "the last group is torn"
 
 
 def _check_requests(events: list[Event]) -> None:

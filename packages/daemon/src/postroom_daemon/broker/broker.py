@@ -186,8 +186,7 @@ class Broker:
             if not self._reserve.release():
                 log.error("stopping without a mark")
                 break
-        if self.journal.unsynced:
-            self.journal.sync()
+        self.journal.sync_segment()
 
     def _mark_the_end(self) -> bool:
         transaction = Transaction(self.state, self.clock.now())

@@ -15,9 +15,12 @@ import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
+from zlib import crc32
+
+import orjson
 
 from postroom_common.errors import DamagedRecord
-from postroom_common.events import decode_line, encode_line
+from postroom_common.events import decode_line
 
 from ..platform.files import FULL_ERRNOS, Files
 from ..platform.quarantine import Quarantine
@@ -40,20 +43,24 @@ class EndMark(NamedTuple):
 
 
 class EndMarkFile:
-    """The file in ``directory``. A failed write is logged once: without the mark, a lost end may stay unnoticed, and
-    nothing else changes."""
+    """The file in ``directory``; ``root`` is the root of the journal there, "" until ``open``.
+
+    A failed write is logged once: without the mark, a lost end may stay unnoticed, and nothing else changes.
+    """
 
     def __init__(self, directory: Path, files: Files, quarantine: Quarantine) -> None:
         self._path = directory / END_MARK_NAME
         self._files = files
         self._quarantine = quarantine
         self._fd = -1
-        self._root, self._epoch = "", 0
+        self.root = ""
+        self._before = b""  # the line up to the event
 
     def open(self, root: str, epoch: int, event: int) -> None:
         """Write marks of this root and epoch from now on, first that of ``event``. A damaged file goes to quarantine.
         Raises ``OSError`` if space is lacking."""
-        self._root, self._epoch = root, epoch
+        self.root = root
+        self._before = orjson.dumps({"root": root, "epoch": epoch})[:-1]
         try:
             old = read_end_mark(self._path.parent)
         except DamagedRecord as error:
@@ -87,7 +94,8 @@ class EndMarkFile:
                 self.close()
 
     def _page(self, event: int) -> bytes:
-        line = encode_line({"root": self._root, "epoch": self._epoch, "event": event})
+        body = b'%b,"event":%d' % (self._before, event)
+        line = b'%b,"crc":"%08x"}\n' % (body, crc32(body))
         return line.rjust(_SECTOR_BYTES) * _SECTORS
 
     def close(self) -> None:

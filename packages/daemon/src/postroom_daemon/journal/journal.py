@@ -17,6 +17,7 @@ from ..platform.histogram import Doublings
 from ..platform.quarantine import Quarantine
 from .end_mark import EndMarkFile
 from .order import MOVED_SUFFIX, Owner, bring_into_order
+from .recent import GROUP_BYTES, RECENT_NAME, RecentFile, complete_segment
 from .segments import (
     UNREADABLE_ERRNOS,
     OnDamage,
@@ -73,6 +74,9 @@ class Journal:
         self._size = 0
         self.segment: Path | None = None
         self.end_mark = EndMarkFile(root, files, quarantine)
+        self._recent = RecentFile(root, files)
+        self._group: bytes | None = None  # the only group that is not synced, if it is small
+        self._behind = False  # the segment is not synced; the recent file has what it may lack
 
     def open(self, owner: Owner | None = None) -> None:
         """Bring the files into order, find the end, and cut off what a crash left unfinished, which goes to quarantine.
@@ -81,6 +85,7 @@ class Journal:
         self._directory = self._files.open_directory(self.root)
         self._mode = self._files.shared_mode(self._directory)
         bring_into_order(self.root, self._directory, owner, self._files, self._quarantine)
+        complete_segment(self.root, self._files, self._quarantine)
         for first_id, path in reversed(list_segments(self.root)):
             tail = self._examine(path)
             if not tail.last_id and tail.size > _TORN_BYTES:
@@ -141,6 +146,7 @@ class Journal:
         self._size = size
         self.segment = path
         self.unsynced = True  # a killed daemon's writes may be in memory only
+        self._recent.stop()
 
     @property
     def end(self) -> Start | None:
@@ -154,6 +160,7 @@ class Journal:
                 self._files.close(fd)
         self._fd = self._directory = -1
         self.end_mark.close()
+        self._recent.close()
 
     def wants_roll(self) -> bool:
         """Whether the next group should begin a new segment."""
@@ -164,8 +171,7 @@ class Journal:
 
         Raises ``JournalRefused``, ``JournalUnknown``.
         """
-        if self.unsynced:
-            self.sync()
+        self.sync_segment()
         try:
             self._begin_segment()
         except OSError as error:
@@ -176,7 +182,7 @@ class Journal:
         fd = self._files.open(path, _APPEND_FLAGS, self._mode)
         try:
             self._files.fsync(self._directory)
-        except OSError:
+        except BaseException:
             self._files.close(fd)
             raise
         if self._fd >= 0:
@@ -184,6 +190,7 @@ class Journal:
         self._fd = fd
         self._size = 0
         self.segment = path
+        self._recent.stop()  # until the new file itself is on the disk, and not only its name
 
     def append(self, lines: list[bytes], last_id: int) -> list[int]:
         """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``. Returns the
@@ -202,21 +209,39 @@ class Journal:
                 raise JournalUnknown(f"journal: {error}; then, when undoing it: {second}") from error
             raise JournalRefused(error) from error
         places = places_of(last_id - len(lines) + 1, accumulate(map(len, lines[:-1]), initial=self._size))
+        self._group = data if not self.unsynced and len(data) <= GROUP_BYTES else None
         self._size += len(data)
         self.last_id = last_id
         self.unsynced = True
         return places
 
     def sync(self) -> None:
-        """Make all that was appended durable. Raises ``JournalUnknown``."""
+        """Make all that was appended durable, in its segment or in the recent file. Raises ``JournalUnknown``."""
         began_ns = monotonic_ns()
+        group = self._group
         try:
-            self._files.fdatasync(self._fd)
+            if group is not None and self._recent.write(self._size - len(group), group):
+                self._behind = True
+            else:
+                self._sync_segment()
         except OSError as error:
             raise JournalUnknown(f"journal: {error}") from error
         self.sync_ns.add(monotonic_ns() - began_ns)
         self.unsynced = False
         self.end_mark.write(self.last_id)
+
+    def _sync_segment(self) -> None:
+        assert self.segment is not None
+        self._files.fdatasync(self._fd)
+        self._behind = False
+        if self.end_mark.root:
+            self._recent.begin(self.end_mark.root, self.segment.name)
+
+    def sync_segment(self) -> None:
+        """Make all that was appended durable in its segment. Raises ``JournalUnknown``."""
+        if self.unsynced or self._behind:
+            self._group = None
+            self.sync()
 
     def rewrite_last(self) -> None:
         """Rewrite the last segment under its name, durably.
@@ -227,11 +252,14 @@ class Journal:
         segments = list_segments(self.root)
         if not segments:
             return
+        complete_segment(self.root, self._files, self._quarantine)
         path = segments[-1][1]
         directory = self._files.open_directory(self.root)
         try:
             mode = self._files.shared_mode(directory)
             self._files.put(directory, path.name, path.read_bytes(), mode, durable=True)
+            if (self.root / RECENT_NAME).is_file():  # its sync may be what has failed
+                self._files.unlink(RECENT_NAME, dir_fd=directory)
         finally:
             self._files.close(directory)
 
@@ -246,6 +274,8 @@ class Journal:
                 raise OSError(f"{self.segment} was replaced")
             if self.unsynced:  # a failure is reported once, and must not be reported to a probe only
                 self.sync()
+            elif self._behind:
+                self._recent.probe()
             else:
                 self._files.fdatasync(self._fd)
 

@@ -139,6 +139,12 @@ class Files:
         while written < len(data):
             written += self.write(fd, data[written:])
 
+    def pwrite_all(self, fd: int, data: bytes, offset: int) -> None:
+        """Write all of ``data`` at an offset. Raises ``OSError``; some of the bytes may have been written."""
+        written = self.pwrite(fd, data, offset)
+        while written < len(data):
+            written += self.pwrite(fd, data[written:], offset + written)
+
     def open_directory(self, path: Path, mode: int = 0o700) -> int:
         """Open a directory and return its fd. Creates it and its parents durably if they are missing. Its last
         component must not be a symbolic link. Raises ``OSError``."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..config.config import Config
 from ..journal.end_mark import END_MARK_NAME
+from ..journal.recent import RECENT_NAME
 from ..journal.reserve import RESERVE_NAME
 from ..journal.segments import list_segments
 from ..platform.usable import CHANGE, first_unusable
@@ -30,7 +31,8 @@ def _needed(config: Config) -> Iterator[tuple[Path, int]]:
     for directory in dict.fromkeys((config.root, settings.journal_root, *(path.parent for path in stores))):
         yield directory, CHANGE
     yield config.root / ROOT_LOCK, CHANGE
-    yield from ((settings.journal_root / name, CHANGE) for name in (ROOT_LOCK, RESERVE_NAME, END_MARK_NAME))
+    names = (ROOT_LOCK, RESERVE_NAME, END_MARK_NAME, RECENT_NAME)
+    yield from ((settings.journal_root / name, CHANGE) for name in names)
     segments = [path for _, path in list_segments(settings.journal_root)] if settings.journal_root.is_dir() else []
     yield from ((path, os.R_OK) for path in segments[:-1])
     yield from ((path, CHANGE) for path in segments[-1:])

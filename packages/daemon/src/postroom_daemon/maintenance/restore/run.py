@@ -12,6 +12,7 @@ from ...config.config import Config
 from ...config.file import CONFIG_NAME, write_backend
 from ...journal.end_mark import END_MARK_NAME
 from ...journal.order import MOVED_SUFFIX
+from ...journal.recent import RECENT_NAME, complete_segment, find_lacking
 from ...journal.segments import is_segment_name
 from ...observe.state import bodies_in
 from ...platform.files import Files, remove_all
@@ -173,7 +174,7 @@ def _prepare(config: Config, layout: RootLayout, request: RestoreRequest, source
     layout.check_movable()
     with open_backup(request.backup, config.root / _UNPACKED) as backup:
         backup.check()
-        source = _source(config, request, backup)
+        source = _source(config, request, backup, sources.files)
         try:
             staged = stage(source, settings, Quarantine(config.quarantine_root, sources.files), sources)
             into_place = list(staged.renames)
@@ -199,9 +200,16 @@ def _prepare(config: Config, layout: RootLayout, request: RestoreRequest, source
     return Swap(request.text, [(str(move.source), str(move.target)) for move in aside], into_place, asdict(result))
 
 
-def _source(config: Config, request: RestoreRequest, backup: Backup) -> RestoreSource:
+def _source(config: Config, request: RestoreRequest, backup: Backup, files: Files) -> RestoreSource:
     settings = config.settings
     journal = request.journal or settings.journal_root
+    if journal == settings.journal_root:
+        complete_segment(journal, files, Quarantine(config.quarantine_root, files))
+    elif (found := find_lacking(journal)) and not found.out_of_date:
+        raise RestoreError(
+            f"{journal} lacks the events {found.first_id} to {found.last_id} since the power was cut, and its file"
+            f" {RECENT_NAME} has them: start and stop the daemon of its root first"
+        )
     target = find_target(backup.manifest, journal, request.point)
     ends = [end_of(directory) for directory in {journal, settings.journal_root}]
     epoch = max((end["epoch"] for end in ends if end), default=0)
@@ -210,4 +218,4 @@ def _source(config: Config, request: RestoreRequest, backup: Backup) -> RestoreS
 
 
 def _is_of_journal(name: str) -> bool:
-    return name == END_MARK_NAME or is_segment_name(name.removesuffix(MOVED_SUFFIX))
+    return name in (END_MARK_NAME, RECENT_NAME) or is_segment_name(name.removesuffix(MOVED_SUFFIX))

@@ -18,6 +18,7 @@ from postroom_common.errors import CommandError, DamagedRecord, PostroomError
 from ...config.config import Config
 from ...config.settings import Settings
 from ...journal.end_mark import END_MARK_NAME, read_end_mark
+from ...journal.recent import find_lacking
 from ...model.records import FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, damage_text
 from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
@@ -125,6 +126,16 @@ class Verification:
         self._missing = check.missing
         return check.in_order
 
+    def _lacks_recent(self) -> bool:
+        """Report what the next start will write to the last segment."""
+        root = self._settings.journal_root
+        found = find_lacking(root) if root.is_dir() else None
+        if found is None or found.out_of_date:
+            return False
+        text = f"the next start writes them to {found.segment.name}"
+        self._add(Kind.JOURNAL_RECENT, f"{found.first_id}-{found.last_id}", text)
+        return True
+
     # --- beside a running daemon ------------------------------------------------------------------------------
 
     def _beside_daemon(self, workspace: Path) -> None:
@@ -151,7 +162,7 @@ class Verification:
     # --- a stopped root ---------------------------------------------------------------------------------------
 
     def _stopped(self, workspace: Path) -> None:
-        in_order = self._check_journal(running=False)
+        in_order = self._check_journal(running=False) and not self._lacks_recent()
         last = self._report.as_of_event = self._report.journal["lastEvent"]
         layout = layout_of(self._settings)
         if not layout.is_persistent:

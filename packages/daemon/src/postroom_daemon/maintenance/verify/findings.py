@@ -22,6 +22,7 @@ class Kind(StrEnum):
     JOURNAL_EPOCH = "journal-epoch"
     JOURNAL_FORMAT = "journal-format"
     JOURNAL_UNFINISHED = "journal-unfinished"
+    JOURNAL_RECENT = "journal-recent"
     JOURNAL_MISSING = "journal-missing"
     EVENTS_LOST = "events-lost"
     EVENTS_MISSING = "events-missing"
@@ -88,6 +89,9 @@ RULES: Final[dict[Kind, Advice]] = {
     Kind.JOURNAL_FORMAT: Advice("written by a newer version; only that version may use it", ""),
     Kind.JOURNAL_UNFINISHED: Advice(
         "the journal ends with an incomplete group, which was not answered", _START, note=True
+    ),
+    Kind.JOURNAL_RECENT: Advice(
+        "events that the last segment lacks since the power was cut, and that `journal/recent` has", _START, note=True
     ),
     Kind.JOURNAL_MISSING: Advice(
         "the journal is missing or empty, but there is a store: restore it if possible",
