@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -55,8 +54,12 @@ def strict_loads(data: bytes) -> Any:
 def _check_depth(value: Any) -> None:
     containers: list[Any] = [[value]]
     for _ in range(JSON_DEPTH_LIMIT + 1):
-        items = (one.values() if type(one) is dict else one for one in containers)
-        containers = [item for item in chain.from_iterable(items) if type(item) is dict or type(item) is list]
+        containers = [
+            item
+            for one in containers
+            for item in (one.values() if type(one) is dict else one)
+            if type(item) is dict or type(item) is list
+        ]
         if not containers:
             return
     raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
