@@ -156,6 +156,8 @@ class Loop:
             door.register(self._selector)
             root.vitals.doors[door.name] = door.figures
             root.vitals.door_checks[door.name] = door.check_health
+        self._now_s = 0.0
+        """When the last turn ended."""
         self._next_tick = 0.0
         self._stalled: set[Door] = set()
         self._next_sync = 0.0
@@ -222,19 +224,21 @@ class Loop:
             self._sync_in_time()
         if self._root.traffic:
             self._root.traffic.flush()
-        if self._clock.elapsed_s() >= self._next_tick:
+        self._now_s = self._clock.elapsed_s()
+        if self._now_s >= self._next_tick:
             self._tick()
+            self._now_s = self._clock.elapsed_s()
 
     def _tick(self) -> None:
         # All doors are collected at a tick, too: the mailbox lists files for which the watch did not fire.
-        self._next_tick = self._clock.elapsed_s() + self._clock.tick_s
+        self._next_tick = self._now_s + self._clock.tick_s
         logs.tick()
-        self._metrics.tick(self._clock.elapsed_s())
-        self._snapshots.tick(self._clock.elapsed_s(), self._clock.now())
+        self._metrics.tick(self._now_s)
+        self._snapshots.tick(self._now_s, self._clock.now())
         self._tick_doors()
         self._root.reserve.tick()
         self._root.store.disk.tidy()
-        self._status_line.tick(self._clock.elapsed_s())
+        self._status_line.tick(self._now_s)
         self._watchdog.feed()
         self._checkpoints.tick()
 
@@ -280,8 +284,7 @@ class Loop:
     def _timeout_s(self) -> float:
         if self._metrics.busy or (self._snapshots.busy and self._clock.is_driven):  # work takes no simulated time
             return 0.0
-        now = self._clock.elapsed_s()
-        wait = self._next_tick - now
+        wait = self._next_tick - self._now_s
         for door in self._doors:
             poll_s = door.poll_s
             if poll_s is not None and poll_s < wait:
@@ -292,7 +295,7 @@ class Loop:
         if due is not None:
             wait = min(wait, (due - self._clock.now().engine) / 1000)
         if self._settings.journal_durability == "interval" and self._root.journal.unsynced:
-            wait = min(wait, self._next_sync - now)
+            wait = min(wait, self._next_sync - self._now_s)
         return max(0.0, wait)
 
     def _sync_in_time(self) -> None:

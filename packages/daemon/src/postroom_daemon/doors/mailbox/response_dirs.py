@@ -168,8 +168,9 @@ class ResponseDirs:
     def put(self, client_id: str, uid: int, request_id: str, response: bytes) -> None:
         """Write a response file for a client. Its directory must still belong to ``uid``: it may have been removed
         since the request was read, and made by another user. Raises ``OSError``, ``NoResponseDir``."""
+        put, name = self._files.put_chunks, file_name(request_id) + ".json"
         try:
-            self._files.put(self._dir(client_id, uid), file_name(request_id) + ".json", response, 0o644)
+            put(self._dir(client_id, uid), name, (response,), 0o644)
         except OSError as error:
             if error.errno == errno.ENOENT:  # the directory was removed, and perhaps made again, since it was opened
                 self._close(client_id)
@@ -177,7 +178,7 @@ class ResponseDirs:
                 self.release()
             else:
                 raise
-            self._files.put(self._dir(client_id, uid), file_name(request_id) + ".json", response, 0o644)
+            put(self._dir(client_id, uid), name, (response,), 0o644)
 
     def _dir(self, client_id: str, uid: int) -> int:
         cached = self._open.get(client_id)
