@@ -13,6 +13,8 @@ from . import calls, stages, syscalls
 from .figures import Report, number
 
 GROUPS: Final = (32, 1)
+#: Figures by name, by the title of their column.
+Columns = dict[str, dict[str, float]]
 _NAMES: Final = {
     "python_calls": "calls of Python functions",
     "c_calls": "calls of C functions",
@@ -41,24 +43,28 @@ NORMAL: Final = Size(9_600, 640, 15.0, 30, 900)
 def measure(report: Report, size: Size, place: Path) -> None:
     """All figures, in this order. ``place`` is an empty directory for the roots."""
     place.mkdir(exist_ok=True)
+    report.section("CPU by stage, us a request, in groups of 32 and of one; without the daemon's waiting")
+    columns: Columns = {}
     for group in GROUPS:
-        report.section(f"CPU by stage, us a request, groups of {group}; without the daemon's waiting")
-        found = stages.measure(place / f"stages-{group}", group, size.staged // group)
-        _table(report, f"groups of {group}", found, "us")
-        report.section(f"Calls and allocations a request, groups of {group}")
+        columns |= _named(group, stages.measure(place / f"stages-{group}", group, size.staged // group))
+    _table(report, columns, "us")
+    report.section("Calls and allocations a request, in groups of 32 and of one")
+    columns = {}
+    for group in GROUPS:
         counted = calls.count(place, group, max(1, size.counted // group))
-        by_command = {
-            command: {_NAMES[name]: value for name, value in asdict(one).items() if value is not None}
-            for command, one in counted.items()
-        }
-        _table(report, f"groups of {group}", by_command, "")
-        report.section(f"System calls a request, groups of {group}")
-        try:
+        columns |= _named(group, {command: _counts(one) for command, one in counted.items()})
+    _table(report, columns, "")
+    report.section("System calls a request, in groups of 32 and of one, beside the least that would do")
+    columns = {}
+    try:
+        for group in GROUPS:
             made = syscalls.count(place / f"traced-{group}", group, size.counted)
-        except syscalls.NoStrace as reason:
-            report.missing("system calls", str(reason))
-        else:
-            _table(report, f"groups of {group}", _with_least(made, syscalls.least(group)), "", "system calls, ")
+            columns |= _named(group, {"least": syscalls.least(group), **made})
+    except syscalls.NoStrace as reason:
+        report.missing("system calls", str(reason))
+    else:
+        _table(report, _with_sums(columns), "", "system calls, ")
+    for group in GROUPS:
         report.section(f"Lines that take most CPU in a publish, consume and ack together, groups of {group}")
         lines, samples = calls.lines(place, group, size.sampled_s, size.lines)
         report.table(
@@ -67,20 +73,27 @@ def measure(report: Report, size: Size, place: Path) -> None:
         )
 
 
-def _with_least(made: dict[str, dict[str, float]], least: dict[str, float]) -> dict[str, dict[str, float]]:
-    columns = {"least": least, **made}
+def _named(group: int, by_command: Columns) -> Columns:
+    return {f"{command}, {group}": values for command, values in by_command.items()}
+
+
+def _counts(one: calls.Counts) -> dict[str, float]:
+    return {_NAMES[name]: value for name, value in asdict(one).items() if value is not None}
+
+
+def _with_sums(columns: Columns) -> Columns:
+    """All calls in each column, and their sum; without what is rare."""
     names = dict.fromkeys(name for column in columns.values() for name in column)
-    rows = {
-        column: {name: values.get(name, 0.0) for name in names} | {"all": sum(values.values())}
+    seen = [name for name in names if any(values.get(name, 0.0) >= 0.01 for values in columns.values())]
+    return {
+        column: {name: values.get(name, 0.0) for name in seen} | {"all": sum(values.values())}
         for column, values in columns.items()
     }
-    seen = [name for name in rows["least"] if any(values[name] >= 0.01 for values in rows.values())]
-    return {column: {name: values[name] for name in seen} for column, values in rows.items()}
 
 
-def _table(report: Report, what: str, columns: dict[str, dict[str, float]], unit: str, kind: str = "") -> None:
+def _table(report: Report, columns: Columns, unit: str, kind: str = "") -> None:
     for column, values in columns.items():
         for name, value in values.items():
-            report.keep(f"{what}: {column}: {kind}{name}", [value], unit)
+            report.keep(f"{column}: {kind}{name}", [value], unit)
     rows = [[name, *(number(values[name]) for values in columns.values())] for name in next(iter(columns.values()))]
     report.table(["", *columns], rows)

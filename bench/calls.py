@@ -116,13 +116,14 @@ class Line:
 def lines(place: Path, size: int, seconds: float, most: int) -> tuple[list[Line], int]:
     """The ``most`` lines that take most CPU in ``seconds`` of it, in groups of ``size``, and how many samples there
     are."""
-    samples: Counter[tuple[str, int]] = Counter()
+    samples: Counter[tuple[str, int, str]] = Counter()
     working = False
     spent_s, cycles = 0.0, 0
 
     def sample(number: int, frame: FrameType | None) -> None:
         if working and frame:
-            samples[frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno] += 1
+            code = frame.f_code
+            samples[code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname] += 1
 
     @contextmanager
     def watched(command: str) -> Iterator[None]:
@@ -150,9 +151,10 @@ def lines(place: Path, size: int, seconds: float, most: int) -> tuple[list[Line]
     return [_line(*key, found * us_a_sample) for key, found in samples.most_common(most)], total
 
 
-def _line(file: str, number: int, cpu_us: float) -> Line:
+def _line(file: str, number: int, function: str, cpu_us: float) -> Line:
     path = Path(file)
-    text = path.read_text().splitlines()[number - 1].strip() if path.is_file() else ""
+    if not path.is_file():
+        return Line("generated code", f"def {function}", cpu_us)
     parts = path.parts
-    package = next((i for i, part in enumerate(parts) if part.startswith("postroom_")), len(parts) - 1)
-    return Line(f"{'/'.join(parts[package:])}:{number}", text, cpu_us)
+    package = next((at for at, part in enumerate(parts) if part.startswith("postroom_")), len(parts) - 1)
+    return Line(f"{'/'.join(parts[package:])}:{number}", path.read_text().splitlines()[number - 1].strip(), cpu_us)

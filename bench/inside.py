@@ -17,7 +17,7 @@ from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import Sources, open_root
 
-from .lean import Call, put_request
+from .lean import Call, payload_text, put_request
 from .load import MESSAGE
 
 COMMANDS: Final = ("publish", "consume", "ack")
@@ -54,12 +54,12 @@ class Inside:
 
     def cycle(self, around: Around) -> None:
         """Publish, consume and acknowledge as many messages as a group has requests."""
-        publish = json.dumps({"queue": _QUEUE, "message": MESSAGE})
+        publish = payload_text({"queue": _QUEUE, "message": MESSAGE})
         self._group([("publish", publish)] * self._size, around("publish"))
-        consume = json.dumps({"queue": _QUEUE})
+        consume = payload_text({"queue": _QUEUE})
         taken = self._group([("consume_next", consume)] * self._size, around("consume"))
         leases = [data["lease"] for data in taken]
-        acks = [json.dumps({"messageKey": one["messageKey"], "leaseId": one["leaseId"]}) for one in leases]
+        acks = [payload_text({"messageKey": one["messageKey"], "leaseId": one["leaseId"]}) for one in leases]
         self._group([("ack", payload) for payload in acks], around("ack"))
 
     def _group(self, calls: Sequence[Call], around: AbstractContextManager[object]) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ engine in this process, before the daemon starts.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from .daemon import Daemon, running
 from .figures import Report, number
 from .floor import GROUP, Floor
 from .inside import COMMANDS
-from .lean import Call, LeanClients, Outcome
+from .lean import Call, LeanClients, Outcome, payload_text
 from .load import MESSAGE
 
 #: Clients that share the requests of full groups.
@@ -276,11 +275,10 @@ def cycle(
 ) -> tuple[Outcome, Outcome, Outcome]:
     """Publish, consume and acknowledge ``count`` messages, one request for each."""
     names = list(itertools.islice(queues, count))
-    text = json.dumps(message)
-    published = run([("publish", f'{{"queue":"{name}","message":{text}}}') for name in names])
-    consumed = run([("consume_next", f'{{"queue":"{name}"}}') for name in names])
+    published = run([("publish", payload_text({"queue": name, "message": message})) for name in names])
+    consumed = run([("consume_next", payload_text({"queue": name})) for name in names])
     leases = [data["lease"] for data in consumed.data]
-    acks = [json.dumps({"messageKey": one["messageKey"], "leaseId": one["leaseId"]}) for one in leases]
+    acks = [payload_text({"messageKey": one["messageKey"], "leaseId": one["leaseId"]}) for one in leases]
     return published, consumed, run([("ack", payload) for payload in acks])
 
 

@@ -194,13 +194,13 @@ def test_the_stages_have_their_cpu_calls_and_system_calls(tmp_path):
     names = {figure["name"]: figure["value"] for figure in json.loads(figures.read_text())["figures"]}
     for group in (32, 1):
         for operation in OPERATIONS:
-            of = f"groups of {group}: {operation}"
+            of = f"{operation}, {group}"
             stages = [names[f"{of}: {stage}"] for stage in dict.fromkeys(stage for _, _, stage in BORDERS)]
             assert 0 < sum(stages) <= 3 * names[f"{of}: all"]
             assert names[f"{of}: calls of Python functions"] > 10
             if "not measured" not in done.stdout:
                 assert names[f"{of}: system calls, fdatasync"] >= 1 / group
-                assert names[f"{of}: system calls, all"] > names[f"groups of {group}: least: system calls, all"]
+                assert names[f"{of}: system calls, all"] > names[f"least, {group}: system calls, all"]
     assert list((tmp_path / "data").iterdir()) == []
 
 
