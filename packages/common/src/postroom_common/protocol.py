@@ -582,8 +582,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
 }
 
-#: The commands by name and alias.
-COMMANDS: Final[dict[str, Command]] = {command.value: command for command in Command} | ALIASES
+_COMMANDS: Final[dict[str, Command]] = {command.value: command for command in Command} | ALIASES
 _ID = re.compile(ID_PATTERN)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -626,4 +625,4 @@ def birthplace(key: str) -> str:
 
 def resolve_command(name: str) -> Command | None:
     """The command with this name or alias, in any case, or None."""
-    return COMMANDS.get(name) or COMMANDS.get(name.lower())
+    return _COMMANDS.get(name) or _COMMANDS.get(name.lower())

@@ -13,7 +13,7 @@ from typing import Final
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
-from postroom_common.protocol import COMMANDS, Command, ErrorCode, State, resolve_command
+from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
 from ..engine.context import Context, Decision, Draft, Work, no_message
 from ..engine.decide import decide
@@ -170,15 +170,15 @@ class Transaction:
             raise wire.problem
         if 0 < wire.deadline_ms < self._clients_wall:
             raise CommandError(ErrorCode.TIMEOUT, "the request's deadline had passed before it was executed")
-        command = request.command = COMMANDS.get(wire.command) or resolve_command(wire.command)
+        command = request.command = resolve_command(wire.command)
         if command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
         state.access.check_command(who, command)
         decision = self._decide(command, request)
-        if decision.drafts:
-            return self._record(request, decision)
         if command is _CONSUME_NEXT:
             self._note_consumer(request)
+        if decision.drafts:
+            return self._record(request, decision)
         if decision.work is not None:
             self._shared = None  # the work goes on with it
             self.working.append((request, decision.work))
@@ -371,7 +371,7 @@ class Transaction:
         return bool(most) and record.counts[State.INFLIGHT] >= most
 
     def _note_consumer(self, request: Request) -> None:
-        """Somebody asks a queue for messages, or has waited for some, and gets none."""
+        """Somebody asks a queue for messages, or has waited for some."""
         if self._state.store.queue(request.queue):
             consumer = request.wire.payload.get("consumerId") or request.who.client_id
             self._state.consumers.note_asked(request.queue, consumer, self.now.engine)

@@ -134,9 +134,8 @@ class Context:
     dlq_index: DlqIndex
     draining: bool = False
     read_body: BodyReader = json_body
-    #: The policies of queues, and of those that exist and accept every message of everyone. Valid as long as only
-    #: messages change: whoever changes anything else needs another context.
-    _policies: dict[str, Policy] = field(default_factory=dict)
+    #: The policies of queues that exist, and that accept every message of everyone. Valid as long as only messages
+    #: change: whoever changes anything else needs another context.
     open_queues: dict[str, Policy] = field(default_factory=dict)
     _pending: Pending | None = None
 
@@ -154,13 +153,6 @@ class Context:
     def afresh(self) -> Context:
         """The same context with nothing pending: what was pending is folded."""
         return replace(self, _pending=None)
-
-    def policy(self, queue: str) -> Policy:
-        """The policy in force for a queue."""
-        policy = self._policies.get(queue)
-        if policy is None:
-            policy = self._policies[queue] = self.policies.effective(queue, self.store.queue(queue))
-        return policy
 
     def may(self, verb: Verb | None, queue: str) -> bool:
         """Whether the principal has a permission (None: any permission) in a queue."""

@@ -71,7 +71,7 @@ class Consumers(Observer):
         consumer = self._consumer(entry.queue, entry.consumer_id)
         consumer.leased += 1
         consumer.delivered += 1
-        consumer.asked = consumer.delivered_at = entry.leased_at
+        consumer.delivered_at = entry.leased_at
         self._count_account(entry.holder_uid, 1)
         leases = self._leases.get(entry.queue)
         if leases is None:

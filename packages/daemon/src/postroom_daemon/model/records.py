@@ -336,9 +336,12 @@ def without_losses(losses: list[list[int]], noted: list[list[int]]) -> list[list
     return [span for span in losses if not any(first <= span[0] and span[1] <= last for first, last in noted)]
 
 
+_NO_COUNTS: Final = {state.value: 0 for state in State}
+
+
 def no_counts() -> dict[str, int]:
     """Counters of an empty queue, by state."""
-    return {state.value: 0 for state in State}
+    return _NO_COUNTS.copy()
 
 
 @dataclass(slots=True)

@@ -150,7 +150,7 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
     context.require(_CONSUME, queue)
     if record is None or record.consume_paused:
         return ()
-    policy = context.policy(queue)
+    policy = context.policies.effective(queue, record)
     if policy.max_inflight or policy.max_inflight_per_consumer:
         left = leases_left(context, queue, consumer, policy, record)
         if left == 0:

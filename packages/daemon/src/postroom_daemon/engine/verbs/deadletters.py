@@ -97,7 +97,7 @@ def _complete(context: Context, entry: Entry, message: Message, failure: dict[st
     }
     if entry.target:
         original["targetConsumerId"] = entry.target
-    policy = context.policy(entry.queue)
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     return {
         "originalMessage": MessageView(original, message.parts, message.attributes or NO_ATTRIBUTES, True),
         "failure": failure,
@@ -171,7 +171,7 @@ def _reprocessed(context: Context, entry: Entry, target: str) -> Draft:
     if target and target != entry.queue:
         draft["to"] = target
     queue = target or entry.queue
-    ttl = context.policy(queue).ttl_ms
+    ttl = context.policies.effective(queue, context.store.queue(queue)).ttl_ms
     if ttl:
         draft["expiresEngineMs"] = context.now.engine + ttl
     return draft

@@ -58,7 +58,7 @@ def lease_ms(context: Context, queue: str, fields: Fields) -> int:
     """The lease duration (ms): as requested, or else by the queue's policy."""
     seconds = fields["visibilityTimeoutSec"]
     if seconds is None:
-        return context.policy(queue).visibility_ms
+        return context.policies.effective(queue, context.store.queue(queue)).visibility_ms
     return round(float(seconds) * 1000)
 
 
@@ -72,7 +72,7 @@ def lease_expired(context: Context, entry: Entry) -> list[Draft]:
 def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_ms: int | None = None) -> list[Draft]:
     """The events of a failed delivery: a retry after ``delay_ms`` (default: the policy's backoff), or the death of the
     message if its attempts are spent."""
-    policy = context.policy(entry.queue)
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     if attempts_spent(policy, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
         return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
@@ -131,9 +131,7 @@ def _leased_message(context: Context, fields: Fields) -> Entry:
     Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
     """
     key = fields["messageKey"]
-    entry = context.store.get(key)
-    if entry is None or _CONSUME not in context.access.free:
-        entry = existing_message(context, key, _CONSUME)
+    entry = existing_message(context, key, _CONSUME)
     if not entry.lease_id:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
     lease = fields["leaseId"]

@@ -55,7 +55,7 @@ def dropped(entry: Entry, code: ReasonCode, reason: str) -> list[Draft]:
 def died(context: Context, entry: Entry, why: dict[str, Any], phase: str = "") -> list[Draft]:
     """The events of a death, with ``why`` as ``failure``; the last event is the message's own. It is dropped if its
     queue stores no dead letters. If the queue has its maximum of them, the oldest are evicted first."""
-    policy = context.policy(entry.queue)
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     if not policy.dlq_enabled:
         return [gone(EventType.DROPPED, entry) | {"failure": why}]
     end = about(EventType.DIED, entry) | {"failure": why}
