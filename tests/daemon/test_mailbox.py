@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +19,7 @@ import pytest
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 from postroom_daemon.config.config import load
-from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, request_files, sweeper, unanswerable, watch
+from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, request_files, scanner, sweeper, unanswerable, watch
 from postroom_daemon.doors.mailbox.request_files import MailboxBusy
 from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
 from postroom_daemon.model.request import Answer
@@ -288,7 +289,10 @@ class Listing(Files):
         return os.listdir(*arguments)
 
 
-def test_requests_that_are_renamed_in_are_read_in_their_order_without_a_scan(office: Office) -> None:
+def test_requests_that_are_renamed_in_are_read_in_their_order_without_a_scan(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "SCAN_EVERY_NS", sys.maxsize)
     files = Listing()
     mailbox = office.serve(files)
     assert served(mailbox) == []
@@ -324,7 +328,9 @@ def test_if_the_kernel_has_dropped_events_all_requests_are_read(
     assert served(mailbox) == ["r1", "r2"]
 
 
-def test_a_request_that_was_not_renamed_in_is_read_after_the_next_tick(office: Office) -> None:
+def test_a_request_that_was_not_renamed_in_is_read_although_others_are_renamed_in_all_the_time(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mailbox = office.serve(Files())
     assert served(mailbox) == []
     office.put("own", "copied")
@@ -334,7 +340,7 @@ def test_a_request_that_was_not_renamed_in_is_read_after_the_next_tick(office: O
     assert served(mailbox) == []
     renamed.write_bytes(copy)
     office.put("own", "renamed")
-    mailbox.tick(Now(1000, 1000), 1000)
+    monkeypatch.setattr(scanner, "SCAN_EVERY_NS", 0)
     assert served(mailbox) == ["copied", "renamed"]
 
 

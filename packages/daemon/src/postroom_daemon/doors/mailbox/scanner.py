@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import stat
+import time
 from collections import deque
 from typing import Final
 
@@ -26,6 +27,8 @@ ORPHANS_OF_A_USER: Final = 1000
 REMOVED_A_STEP: Final = 1500
 #: Ignored files that may stay in ``requests/`` if several users share it.
 IGNORED_HERE: Final = 200
+#: Interval of the scans for files that came otherwise than by a rename, while others are renamed in all the time.
+SCAN_EVERY_NS: Final = 100_000_000
 #: Errors of open() that are the daemon's, not the file's.
 _OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
 
@@ -111,6 +114,7 @@ class Scanner:
         self._working: dict[str, tuple[int, int, int]] = {}  # by name: inode, uid, bytes
         self._by_user = Working()
         self._must_scan = True
+        self._scanned_ns = 0
 
     @property
     def waiting(self) -> int:
@@ -128,9 +132,7 @@ class Scanner:
         return not self._backlog and not self._queues.is_busy
 
     def check(self) -> bool:
-        """Whether ``requests/`` was replaced by another directory; that one is opened then. The next ``take`` scans the
-        directory for files that came otherwise than by a rename. Raises ``OSError``."""
-        self._must_scan = True
+        """Whether ``requests/`` was replaced by another directory; that one is opened then. Raises ``OSError``."""
         replaced = self.requests.replaced()
         if replaced:
             self._backlog.clear()
@@ -217,9 +219,11 @@ class Scanner:
             return None
 
     def _new_names(self, arrived: list[str] | None) -> list[str]:
-        if arrived is None or self._must_scan or self.orphans.has_surplus:
+        now_ns = time.monotonic_ns()
+        is_due = now_ns - self._scanned_ns >= SCAN_EVERY_NS
+        if arrived is None or is_due or self._must_scan or self.orphans.has_surplus:
             names = self._scan()
-            self._must_scan = False
+            self._scanned_ns, self._must_scan = now_ns, False
             return names
         working, waiting = self._working, self._queues.here
         return [
