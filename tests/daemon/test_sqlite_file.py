@@ -19,7 +19,8 @@ from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, Sto
 from postroom_daemon.stores.sqlite import database as sqlite_database
 from postroom_daemon.stores.sqlite import schema as sqlite_schema
 from postroom_daemon.stores.sqlite import store as sqlite_store
-from postroom_daemon.stores.sqlite.store import GROUPS_LIMIT, SqliteStore
+from postroom_daemon.stores.sqlite.store import SqliteStore
+from postroom_daemon.stores.sqlite.unwritten import GROUPS_LIMIT
 from tests.conformance.bench import Bench
 from tests.daemon.database import connection
 from tests.daemon.reached import reached

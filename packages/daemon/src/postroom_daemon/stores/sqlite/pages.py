@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
-from typing import Final, Protocol
+from typing import Final
 
 from postroom_common.protocol import State
 
@@ -61,21 +61,14 @@ class Turns:
             self.update(queue, order_key)
 
 
-class _Store(Protocol):
-    """What is needed of the store."""
-
-    def entry_of(self, row: Row) -> Entry: ...
-
-    def update(self, entry: Entry, before: State) -> None: ...
-
-
 class SqliteDue(Due):
-    """``store`` makes messages ready. A hint, a time before which nothing is due, spares most questions; a rollback
-    makes it unknown."""
+    """``update`` is the store's, by which messages become ready. A hint, a time before which nothing is due, spares
+    most questions; a rollback makes it unknown."""
 
-    def __init__(self, db: Database, store: _Store) -> None:
+    def __init__(self, db: Database, entry_of: Callable[[Row], Entry], update: Callable[[Entry, State], None]) -> None:
         self._db = db
-        self._store = store
+        self._entry_of = entry_of
+        self._update = update
         self._hint: int | None = 0  # None: nothing is due at all
         self._is_over = True  # the hint may be too early: the database must be asked
 
@@ -111,9 +104,9 @@ class SqliteDue(Due):
             return []
         queues = []
         for row in self._db.rows(self._db.sql.due, (now, limit)):
-            entry = self._store.entry_of(row).copy()
+            entry = self._entry_of(row).copy()
             entry.state = State.READY
-            self._store.update(entry, State.DELAYED)
+            self._update(entry, State.DELAYED)
             queues.append(entry.queue)
         return queues
 
@@ -126,7 +119,7 @@ class SqliteDue(Due):
     def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
         if not self._is_due(now):
             return []
-        entries = [self._store.entry_of(row) for row in self._db.rows(sql, (now, limit))]
+        entries = [self._entry_of(row) for row in self._db.rows(sql, (now, limit))]
         return [entry if entry.state is states[1] else checked(entry, states[0], self._db) for entry in entries]
 
     def next_time(self) -> int | None:

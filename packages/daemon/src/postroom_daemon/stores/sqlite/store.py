@@ -22,32 +22,25 @@ from postroom_common.protocol import State
 
 from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
-from ..base import Audit, Bodies, BodyLost, Disk, NotStored, Store, StoreBusy, StoreDamaged, StoreError
+from ..base import Audit, Bodies, BodyLost, NotStored, Store, StoreDamaged, StoreError
 from ..book import QueueBook
-from .changes import Changes, NewBody
-from .database import Database, translated
+from .changes import NewBody
+from .database import Database
+from .disk import SqliteDisk
+from .entry_cache import EntryCache
 from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked
 from .ready import Head, ReadyHeads
 from .references import ReferencedBodies, reference_of, reference_value
-from .rows import Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
+from .rows import changes_of, row_of, value_crc, value_holds
 from .salvage import SqliteRecovery
-from .space import SpaceEstimate
+from .unwritten import Unwritten
 
 log = logging.getLogger(__name__)
 
 #: The key-value of a database some of whose bodies are in files.
 PAYLOADS_KV: Final = "payloads"
-#: Groups whose changes wait at most to be written.
-GROUPS_LIMIT: Final = 256
-#: Rows and bytes of bodies that wait at most.
-ROWS_LIMIT: Final = 4000
-_BYTES_LIMIT: Final = 2 * 1024 * 1024
-#: Rows that one transaction of the database changes, about: its log cannot be folded before its end.
-_TRANSACTION_ROWS: Final = 4000
 #: Queue records that are cached: there may be any number of queues.
 RECORDS_LIMIT: Final = 4096
-#: Entries that are cached as the database has them.
-_ENTRIES_LIMIT: Final = 4096
 #: Key-values that are cached, and how long (characters) they may be: histories of failures are long, and rarely read.
 _VALUES_LIMIT: Final = 1024
 _VALUE_LENGTH: Final = 4096
@@ -79,31 +72,28 @@ class SqliteStore(Store):
         referenced: ReferencedBodies | None = None,
     ) -> None:
         self.db = Database(path, kv, msg, synchronous, busy_ms)
-        self.db.before_query = self._write_changes
         self.book = QueueBook()
         self.ready = ReadyHeads()
-        self._group = Changes()  # of the open group
-        self._earlier = Changes()  # of groups before it
-        self._entries: dict[str, Entry] = {}  # as the database has them, oldest first
+        self._read = EntryCache(path)
+        self._entries = self._read.values
+        self._unwritten = Unwritten(self.db, self._read)
+        self._group, self._earlier = self._unwritten.group, self._unwritten.earlier
+        self._space = self._unwritten.space
+        self.db.before_query = self._unwritten.write
         self._values: dict[str, str | None] = {}  # key-values as the database has them
         self._bodies: dict[str, bytes] = {}  # that the open group has read
         self._bodies_bytes = 0
-        self._space = SpaceEstimate()
         self._turns = Turns(self.db)
-        self._due = SqliteDue(self.db, self)
+        self._due = SqliteDue(self.db, self._read.of, self.update)
         self._referenced = referenced
         self._participants: list[Participant] = [self.book, self._due]
         if referenced:
             self._participants.append(referenced)
-        self._in_group = False
-        self._has_savepoint = False
-        self._groups = 0  # whose changes are not committed to the database yet
-        self._rows_before = 0
         self._applied_before = self._applied_stored = 0
-        self._changed: set[str] = set()  # queues whose records these groups have changed
-        self.due, self.pages = self._due, SqlitePages(self.db, self.entry_of)
+        self._changed: set[str] = set()  # queues whose records the groups that wait have changed
+        self.due, self.pages = self._due, SqlitePages(self.db, self._read.of)
         self.bodies = referenced or Bodies()
-        self.disk = SqliteDisk(self, referenced)
+        self.disk = SqliteDisk(self, self.db, self._unwritten, referenced)
         self.recovery = self._recovery = SqliteRecovery(self, self.db, self._turns, referenced)
         self.audit = Audit(self)
 
@@ -111,15 +101,10 @@ class SqliteStore(Store):
 
     def open(self) -> None:
         self.book.clear()
-        self._group.clear()
-        self._earlier.clear()
         self._forget_reads()
-        self._space.clear()
-        self._in_group = self._has_savepoint = False
-        self._groups = 0
         self._changed.clear()
         self.db.open()
-        self._rows_before = self.db.connection.total_changes
+        self._unwritten.opened()
         try:
             self.applied = self._applied_before = self._applied_stored = self.get_kv("applied") or 0
             if self._referenced is None and self.get_kv(PAYLOADS_KV):
@@ -139,7 +124,7 @@ class SqliteStore(Store):
 
     def close(self) -> None:
         try:
-            if not self._in_group:
+            if not self._unwritten.in_group:
                 self.flush()
         except (StoreError, sqlite3.ProgrammingError) as error:  # it may be closed already
             log.warning("%s; the journal has what the store has not", error)
@@ -150,21 +135,12 @@ class SqliteStore(Store):
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._begin_transaction()
+        self._unwritten.begin()
         self._applied_before = self.applied
-        self._in_group = True
 
     def commit(self) -> None:
-        has_written = self._has_savepoint
-        if has_written:
-            self.db.command("RELEASE one_group")
-            self._has_savepoint = False
-        self._in_group = False
-        earlier = self._earlier
-        if self.applied != self._applied_before or has_written or self._group:
-            self._groups += 1
-            self._applied_before = self.applied
-            earlier.absorb(self._group)
+        self._unwritten.commit(self.applied != self._applied_before)
+        self._applied_before = self.applied
         if self.book.before:
             self._changed.update(self.book.before)
         if self._bodies:
@@ -172,131 +148,35 @@ class SqliteStore(Store):
             self._bodies_bytes = 0
         for one in self._participants:
             one.commit()
-        if (
-            self._groups >= GROUPS_LIMIT
-            or len(earlier) > ROWS_LIMIT
-            or earlier.bytes > _BYTES_LIMIT
-            or self.db.connection.total_changes - self._rows_before > _TRANSACTION_ROWS
-        ):
+        if self._unwritten.is_much:
             self.flush()
         if len(self.book.values) > RECORDS_LIMIT:
             self.book.forget_oldest(RECORDS_LIMIT, self._changed)
 
     def rollback(self) -> None:
-        self._in_group = False
-        self._group.clear()
         self._forget_reads()
         for one in self._participants:
             one.rollback()
         self.applied = self.folding = self._applied_before
-        has_savepoint, self._has_savepoint = self._has_savepoint, False
-        try:
-            if has_savepoint and self.db.in_transaction:
-                self.db.command("ROLLBACK TO one_group")
-                self.db.command("RELEASE one_group")
-        except StoreError:
-            if self.db.in_transaction:
-                raise
-        self._check_transaction()
+        self._unwritten.rollback()
 
     def flush(self) -> None:
         """Commit the changes of all groups since the last time; a process that is killed before folds them again."""
-        if not (self._groups or self._earlier or self.db.in_transaction):
+        unwritten = self._unwritten
+        if not unwritten.is_anything:
             return
-        self._begin_transaction()
+        unwritten.begin_transaction()
         if self._referenced:
             self._referenced.flush()
         for name in self._changed & self.book.values.keys():  # one may have been deleted since
             self._put_record(self.book.values[name])
         if self.applied != self._applied_stored:
             self.put_kv("applied", self.applied)
-        self._write_changes()
-        self.db.command("COMMIT")
+        unwritten.commit_transaction()
         if self._referenced:
             self._referenced.flushed()
-        self._groups = 0
         self._applied_stored = self.applied
         self._changed.clear()
-        self._space.clear()
-
-    def _write_changes(self) -> None:
-        """Write what has changed, that of the open group behind a savepoint."""
-        group, earlier = self._group, self._earlier
-        if earlier:
-            self._write_earlier(earlier)
-        if self._in_group:
-            if not self._has_savepoint:
-                self.db.command("SAVEPOINT one_group")
-                self._has_savepoint = True
-            if group:
-                for key in (*group.entries, *group.removed):
-                    self._entries.pop(key, None)
-                self._write(group)
-                group.clear()
-
-    def _write_earlier(self, earlier: Changes) -> None:
-        self._begin_transaction()
-        self.db.command("SAVEPOINT earlier_groups")
-        try:
-            self._write(earlier)
-            self.db.command("RELEASE earlier_groups")
-        except StoreError:
-            if self.db.in_transaction:
-                self.db.command("ROLLBACK TO earlier_groups")
-                self.db.command("RELEASE earlier_groups")
-            raise
-        for key, (entry, _) in earlier.entries.items():
-            if entry.state is State.INFLIGHT:  # it is likely to be settled soon
-                self._remember(key, entry)
-        earlier.clear()
-
-    def _write(self, changes: Changes) -> None:
-        try:
-            changes.write(self.db.connection, self.db.sql)
-            self._space.write(changes.bytes)
-        except sqlite3.Error as error:
-            raise translated(error, self.db.path) from error
-        except (OverflowError, TypeError, ValueError) as error:  # never "nothing was changed": the journal has it
-            raise StoreError(f"{self.db.path}: a row that cannot be stored: {error}") from error
-
-    def _begin_transaction(self) -> None:
-        """Begin the transaction of the database unless it is open: after some errors, also of a question, SQLite has
-        rolled it back. Rows that are written outside of it would be there without what ``applied`` says."""
-        if not self.db.in_transaction:
-            self._check_transaction()
-            self.db.command("BEGIN IMMEDIATE")
-            self._rows_before = self.db.connection.total_changes
-
-    def _check_transaction(self) -> None:
-        """Raise ``StoreError`` if changes that were written are gone: after some errors, that of a commit among them,
-        SQLite rolls back all of its transaction. Nothing may then be built on what ``applied`` says."""
-        db = self.db
-        if self._groups and not db.in_transaction and db.connection.total_changes != self._rows_before:
-            raise StoreError(f"{self.db.path}: groups that were not committed yet are rolled back; reopen the store")
-
-    # --- what was read --------------------------------------------------------------------------------------------
-
-    def entry_of(self, row: Row) -> Entry:
-        """The entry of a row that was read from the database, for reading only. Raises ``StoreDamaged`` if the row is
-        not what was written."""
-        key = row[0]
-        entry = self._entries.get(key)
-        if entry is None:
-            try:
-                if not row_holds(row):
-                    raise ValueError
-                entry = entry_of(row)
-            except (TypeError, ValueError):
-                path = self.db.path
-                raise StoreDamaged(f"{path}: the row of {str(key)[:300]} has changed on the disk") from None
-            self._remember(key, entry)
-        return entry
-
-    def _remember(self, key: str, entry: Entry) -> None:
-        entries = self._entries
-        if len(entries) >= _ENTRIES_LIMIT and key not in entries:
-            del entries[next(iter(entries))]
-        entries[key] = entry
 
     def _forget_reads(self) -> None:
         self._entries.clear()
@@ -322,7 +202,7 @@ class SqliteStore(Store):
         entry = self._entries.get(key)
         if entry is None:
             row = self.db.row_of(self.db.sql.get, (key,))
-            entry = self.entry_of(row) if row else None
+            entry = self._read.of(row) if row else None
         return entry
 
     def value_row(self, key: str) -> Any:
@@ -393,7 +273,7 @@ class SqliteStore(Store):
         key, group = entry.key, self._group
         self._count(entry.queue, None, entry.state, entry.size)  # first: it may refuse
         if key in group.removed or key in self._earlier.removed:
-            self._write_changes()
+            self._unwritten.write()
         group.bodies[key] = (envelope, kind, entry.created_wall)
         group.entries[key] = (entry, self.folding)
         group.bytes += len(envelope)
@@ -417,7 +297,7 @@ class SqliteStore(Store):
         self._note(entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
-        self._write_changes()
+        self._unwritten.write()
         changes = changes_of(row_of(entry, self.folding))
         self.db.change_row(self.db.sql.move, [entry.queue, *changes, entry.key])
         self._group.entries[entry.key] = (entry, self.folding)
@@ -509,7 +389,7 @@ class SqliteStore(Store):
             is_written = queue not in self._group.queues and queue not in self._earlier.queues
             ask = self.db.rows_of if is_written else self.db.rows
             rows = ask(self.db.sql.pick, (queue, 0, target, count))
-            entries = deque(checked(self.entry_of(row), _READY, self.db) for row in rows)
+            entries = deque(checked(self._read.of(row), _READY, self.db) for row in rows)
             self.ready.fill(head, entries, is_all=len(rows) < count)
         return head
 
@@ -544,10 +424,6 @@ class SqliteStore(Store):
             self.book.remove(name)
             self._put_value(QUEUE_KEY + name, None)
 
-    def needed_space(self) -> int:
-        """See ``Disk.space_needed``."""
-        return self._space.needed(len(self._group.bodies), self._group.bytes + self._earlier.bytes)
-
     def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:
         try:
             self.book.count(queue, before, after, size)
@@ -580,7 +456,7 @@ class SqliteStore(Store):
         return value
 
     def _put_value(self, key: str, value: tuple[bytes, str] | None) -> None:
-        changes = self._group if self._in_group else self._earlier
+        changes = self._group if self._unwritten.in_group else self._earlier
         changes.values[key] = value
         if value:
             changes.bytes += len(value[0])
@@ -590,45 +466,3 @@ class SqliteStore(Store):
 def _turn(entry: Entry) -> tuple[int, int]:
     """What ready messages are delivered in the order of."""
     return -entry.priority, entry.seq
-
-
-class SqliteDisk(Disk):
-    """The database file of a store, and what it refers to."""
-
-    def __init__(self, store: SqliteStore, referenced: ReferencedBodies | None) -> None:
-        self._store = store
-        self._referenced = referenced
-        self._db = store.db
-
-    def files(self) -> list[Path]:
-        return self._db.files()
-
-    def probe(self) -> None:
-        self._db.probe()
-        if self._referenced:
-            self._referenced.probe()
-
-    def space_needed(self, events: int) -> int:
-        return self._store.needed_space()
-
-    def checkpoint(self) -> int:
-        if self._referenced:
-            self._referenced.sync()
-        self._store.flush()
-        durable = self._store.applied if self._db.fold_log() else 0
-        if self._referenced:
-            self._referenced.checkpointed()
-        return durable
-
-    def tidy(self) -> None:
-        try:
-            self._store.flush()
-        except StoreBusy as error:
-            log.warning("%s; the changes stay in memory", error)
-            return
-        try:
-            self._db.give_back()
-        except StoreDamaged:
-            raise
-        except StoreError as error:
-            log.warning("space is not returned: %s", error)
