@@ -214,6 +214,16 @@ def test_a_damaged_group_in_the_recent_file_takes_no_other_with_it(make_bench: M
     assert bench.do("health")["checks"]["journal"]["missingEvents"]
 
 
+def test_what_is_damaged_in_the_recent_file_may_stand_in_the_segment(make_bench: MakeBench) -> None:
+    bench, data, _ = killed(make_bench)
+    groups = read_recent(bench.journal_root)
+    flip(recent(bench), recent(bench).read_bytes().index(groups[1].data) + 100)
+    segment(bench).write_bytes(data[: groups[1].end] + bytes(len(data) - groups[1].end))
+    bench.open()
+    assert segment(bench).read_bytes()[: len(data)] == data
+    assert bench.do("health")["status"] == "ok"
+
+
 @pytest.mark.parametrize("damage", [b"", b"\0" * 262144, b"garbage\n" * 32768, b'{"run":"', b'{"run":1}\n' * 100])
 def test_a_recent_file_that_says_nothing_changes_nothing(make_bench: MakeBench, damage: bytes) -> None:
     bench, data, _ = killed(make_bench)

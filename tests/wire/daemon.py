@@ -299,6 +299,10 @@ class Daemon:
                 row = database.execute("SELECT value FROM kv WHERE key = 'fact:applied'").fetchone()
         return int(row[0]) if row else 0
 
+    def forget_recent(self) -> None:
+        """Remove the second copy of the last groups, which would repair the journal's end."""
+        (self.root / "journal" / "recent").unlink(missing_ok=True)
+
     def forget_store(self) -> None:
         """Remove everything that can be rebuilt from the journal."""
         for path in self.store_files():

@@ -53,6 +53,7 @@ def level(make_daemon: MakeDaemon, filled: Filled) -> Daemon:
 
 def copied(filled: Filled, daemon: Daemon, level: bool) -> Daemon:
     shutil.copytree(filled(daemon.backend, level), daemon.root)
+    daemon.forget_recent()
     daemon.audited = False
     return daemon
 
@@ -117,6 +118,7 @@ def flip_bits(daemon: Daemon, rounds: int, seed: int) -> None:
         for segment in daemon.segments():
             segment.unlink()
         path.write_bytes(hurt)
+        daemon.forget_recent()
         daemon.forget_store()
         if kept.is_dir():
             shutil.copytree(kept, bodies, dirs_exist_ok=True)
@@ -178,6 +180,7 @@ def test_a_journal_cut_at_any_byte_of_its_end_starts(damaged: Daemon) -> None:
     data = path.read_bytes()
     for cut in (1, 2, 50, len(data.splitlines()[-1]) - 1, len(data.splitlines()[-1]) + 1, 700):
         path.write_bytes(data[:-cut])
+        damaged.forget_recent()
         damaged.forget_store()
         damaged.start()
         whole = data[:-cut].rpartition(b"\n")[0].count(b'"published"')
@@ -231,6 +234,7 @@ def test_a_lost_lease_event_does_not_stop_the_fold_of_later_events(damaged: Daem
     data = bytearray(path.read_bytes())
     data[data.index(b'"leased"') + 2] ^= 1
     path.write_bytes(data)
+    damaged.forget_recent()
     damaged.forget_store()
     damaged.start()
     assert set(everything()[1:]) <= set(delivered(damaged)) <= set(everything())

@@ -82,7 +82,8 @@ class RecentFile:
                 return -1
             directory = files.open_directory(self._directory)
             try:
-                files.put(directory, RECENT_NAME, bytes(_FILE_BYTES), durable=True)
+                mode = files.shared_mode(directory)
+                files.put(directory, RECENT_NAME, bytes(_FILE_BYTES), mode, durable=True)
             finally:
                 files.close(directory)
         return int(files.open(path, _OPEN_FLAGS))
@@ -222,8 +223,9 @@ def _bytes_at(path: Path, begin: int, end: int) -> bytes:
 
 def _continues(path: Path, groups: list[RecentGroup]) -> bool:
     """Whether these groups are what the segment had in their place: it has older events before it, no other ones with
-    their ids, and newer ones behind it."""
+    their ids, and newer ones behind it. In between there may be groups that are damaged in the recent file."""
     first, last = groups[0].events[0], groups[-1].events[-1]
+    ids = {event["id"] for group in groups for event in group.events}
     own: dict[int, bytes] = {}
     for group in groups:
         own |= zip(accumulate(map(len, group.lines), initial=group.offset), group.lines, strict=False)
@@ -237,7 +239,8 @@ def _continues(path: Path, groups: list[RecentGroup]) -> bool:
             of_root = event.get("root", groups[0].root) == groups[0].root
             fits = of_root and event["id"] < first["id"] and event["epoch"] <= first["epoch"]
         elif line.offset < groups[-1].end:
-            fits = event["id"] < first["id"] or own.get(line.offset) == line.data
+            elsewhere = event["id"] < last["id"] and event["id"] not in ids
+            fits = own[line.offset] == line.data if line.offset in own else elsewhere
         else:
             fits = event["id"] > last["id"]
         if not fits:
