@@ -106,6 +106,8 @@ class Bench:
         self.ids = itertools.count(1)
         self.requests = itertools.count(1)
         lean = {"traffic.enabled": "false", "storage.reserveBytes": "0"}
+        if backend == "hybrid":
+            lean["hybrid.inlineBelowBytes"] = "0"  # small messages have files, too
         config = load(root, None, {}, {"backend": backend, **lean, **ONE_GROUP, **flags})
         self.config = replace(config, settings=replace(config.settings, journal_segment_bytes=segment_bytes))
         self.root: OpenRoot | None = None
@@ -219,7 +221,9 @@ class Bench:
         return [event["type"] for event in self.events()]
 
     def body_files(self) -> list[Path]:
-        """The files of bodies (hybrid), in the order of publishing."""
+        """The files of bodies (hybrid), in the order of publishing. From then on bodies are read from them."""
+        if self.root:
+            self.store.disk.tidy()
         paths = self.config.settings.hybrid_payload_root.rglob("*")
         return sorted((path for path in paths if path.is_file()), key=lambda path: path.name)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from postroom_daemon.config.config import load
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import BodyLost
 from postroom_daemon.stores.hybrid.audit import HybridAudit
@@ -50,7 +51,9 @@ def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written
     def reported(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def telling(fd: int, *rest: Any) -> Any:
             place = Path(os.readlink(f"/proc/self/fd/{fd}"))
-            done.append(f"{name} {'journal' if place.suffix == '.jsonl' else 'file' if place.is_file() else 'dir'}")
+            done.append(
+                f"{name} {'journal' if place.parent.name == 'journal' else 'file' if place.is_file() else 'dir'}"
+            )
             return call(fd, *rest)
 
         return telling
@@ -266,6 +269,7 @@ def test_lost_bodies_become_dead_letters_even_if_a_queue_keeps_none(make_bench: 
 def test_an_error_of_the_machine_is_not_a_loss(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish()
+    bench.store.disk.tidy()  # from now on it is read from its file
     really = bench.files.open
 
     def out_of_descriptors(path: Any, *rest: Any, **options: Any) -> int:
@@ -282,6 +286,7 @@ def test_an_error_of_the_machine_is_not_a_loss(make_bench: MakeBench) -> None:
 def test_no_body_counts_as_lost_while_its_whole_disk_is_gone(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish()
+    bench.store.disk.tidy()
     really_read, really_sync = bench.files.read, bench.files.fsync
 
     def fail(*arguments: Any) -> None:
@@ -407,3 +412,35 @@ def test_a_changed_reference_in_the_database_is_a_lost_body(value: str, crc: str
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert (letter["messageKey"], letter["reasonCode"]) == (lost, "BODY_LOST")
     assert len(bench.body_files()) == 2
+
+
+def test_by_default_only_a_body_of_a_block_or_more_has_a_file(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid")
+    bench.config = load(bench.path, None, {}, {"backend": "hybrid", "traffic.enabled": "false"})
+    bench.open()
+    small, large = bench.publish("q", "x" * 3000), bench.publish("q", "y" * 4096)
+    (path,) = bench.body_files()
+    assert b"yyy" in path.read_bytes()
+    bench.reopen()
+    for key in (small, large):
+        lease = bench.do("consume_next", queue="q")["lease"]
+        assert lease["messageKey"] == key
+        bench.do("ack", messageKey=key, leaseId=lease["leaseId"])
+    assert bench.body_files() == []
+
+
+def test_a_body_that_was_just_written_is_not_read_again(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    keys = [bench.publish("q", "first"), bench.publish("q", "second")]
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.EIO, "nothing is read")
+
+    really_read, bench.files.read = bench.files.read, fail
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == keys[0]
+    bench.files.read = really_read
+    bench.store.disk.tidy()
+    bench.files.read = fail
+    assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
+    bench.files.read = really_read
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == keys[1]

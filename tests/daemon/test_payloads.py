@@ -85,8 +85,9 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_a_remnant_of_a_crash
     bench = make_bench("hybrid").open()
     for queue in ("q", LONG):
         bench.publish(queue)
+    leaving = [relative(bench, path) for path in bench.body_files()]
     bench.store.begin()
-    bench.store.put_kv(LEAVING_KV, [relative(bench, path) for path in bench.body_files()])
+    bench.store.put_kv(LEAVING_KV, leaving)
     bench.store.commit()
     bench.store.applied = 0
     bench.store.recovery.finish_replay(clean=False)
@@ -99,13 +100,14 @@ def test_bodies_of_a_group_that_was_not_committed_are_set_aside_at_the_next_star
     bench.publish("q", "kept")
     (kept,) = bench.body_files()
     (segment,) = bench.segments()
-    before = segment.read_bytes()
+    journal = {path: path.read_bytes() for path in (segment, bench.journal_root / "recent") if path.exists()}
     bench.files.fdatasync = die
     with pytest.raises(Killed):
         bench.run(*(bench.make("publish", queue=queue, message="unborn") for queue in ("q", LONG)))
     bench.close()
     bench.files = Files()
-    segment.write_bytes(before)  # what was written and not synced is lost with the power
+    for path, before in journal.items():
+        path.write_bytes(before)  # what was written and not synced is lost with the power
     bench.open()
     assert bench.body_files() == [kept] and found(bench) == []
     aside = [data for name, data in bench.quarantined().items() if ".json." in name]

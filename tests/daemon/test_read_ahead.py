@@ -45,6 +45,7 @@ def test_the_bodies_after_one_that_was_not_in_memory_are_fetched(cold: Bench, fe
     for number in range(5):
         cold.publish("q", f"body {number}")
     cold.publish("another", "not asked for")
+    cold.store.disk.tidy()
     assert consume(cold, 1) == ["body 0"]
     cold.close()  # the threads have ended
     assert sorted(fetched) == [path.name for path in cold.body_files()[1:5]]
@@ -52,6 +53,7 @@ def test_the_bodies_after_one_that_was_not_in_memory_are_fetched(cold: Bench, fe
 
 def test_while_half_of_the_window_is_read_the_rest_is_fetched_once(cold: Bench, fetched: list[str]) -> None:
     cold.run(*(cold.make("publish", queue="q", message=f"body {number}") for number in range(2 * AHEAD + 10)))
+    cold.store.disk.tidy()
     half = AHEAD // 2
     assert consume(cold, half + 1) == [f"body {number}" for number in range(half + 1)]
     cold.close()
@@ -73,6 +75,7 @@ def test_no_thread_runs_while_all_bodies_are_in_memory(make_bench: MakeBench) ->
     bench.files.is_cached = lambda fd: True
     for number in range(3):
         bench.publish("q", f"body {number}")
+    bench.store.disk.tidy()
     assert consume(bench, 3) == ["body 0", "body 1", "body 2"]
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
 

@@ -76,6 +76,7 @@ class Daemon:
         self.environment = dict(os.environ)
         if backend:
             self.environment["POSTROOM_BACKEND"] = backend
+        self.environment.setdefault("POSTROOM_HYBRID_INLINE_BELOW_BYTES", "0")  # small messages have files, too
         self.stdin = subprocess.DEVNULL
         #: What a test has damaged on purpose cannot be audited, and may be complained about.
         self.audited = True

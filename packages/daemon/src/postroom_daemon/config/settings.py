@@ -178,7 +178,7 @@ class Settings:
     hybrid_payload_root: Path = setting("hybrid.payloadRoot", Path("data/payloads"), "root of the files with bodies")
     hybrid_inline_below_bytes: int = setting(
         "hybrid.inlineBelowBytes",
-        0,
+        4096,
         "bodies smaller than this are stored in the database",
         low=0,
         high=REQUEST_BYTES_CEILING,

@@ -78,6 +78,7 @@ def shard_of(seq: int) -> str:
     return f"{seq // SHARD_SPAN:08d}"
 
 
+@lru_cache(maxsize=4096)
 def payload_path(seq: int, queue: str, key: str) -> str:
     """Where the body of a message lies, from what its event says: ``queue`` is the one that it was born in."""
     return f"{directory_of(queue)}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"

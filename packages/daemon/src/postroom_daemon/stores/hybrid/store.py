@@ -28,6 +28,8 @@ from .threads import AHEAD
 
 log = logging.getLogger(__name__)
 
+#: Bytes of bodies that are in memory although their files are written: they are likely to be consumed soon.
+_RECENT_BYTES: Final = 2 * 1024 * 1024
 #: Files that a group may leave behind at a crash. If there are more, they come from elsewhere.
 CRASH_FILES_LIMIT: Final = 10_000
 
@@ -63,6 +65,8 @@ class PayloadBodies(ReferencedBodies):
     def __init__(self, payloads: Payloads, inline_below: int) -> None:
         self.payloads = payloads
         self._inline_below = inline_below
+        self._recent: dict[str, bytes] = {}  # bodies of messages that the database does not have yet
+        self._recent_bytes = 0
         self._removed: list[str] = []  # by the open group
         self._leaving: list[str] = []  # by groups that are not committed to the database yet
         #: The directory was created when it was opened.
@@ -147,6 +151,11 @@ class PayloadBodies(ReferencedBodies):
         born = "" if key.startswith(message_key(queue, "")) else key.partition(":")[2].rpartition(":")[0]
         with store_errors(self.payloads.root):
             self.payloads.write(payload_path(seq, born or queue, key), envelope)
+        self._recent_bytes += len(envelope)
+        if self._recent_bytes > _RECENT_BYTES:
+            self._forget_recent()
+        else:
+            self._recent[key] = envelope
         return BodyReference.of(envelope)._replace(queue=born)
 
     def sync(self) -> None:
@@ -157,8 +166,9 @@ class PayloadBodies(ReferencedBodies):
         self._store.insert(entry, reference_value(reference), PAYLOAD)
 
     def removing(self, entry: Entry) -> None:
-        # If no small bodies are stored inline, not finding a file costs less than asking.
-        row = self._store.value_row(entry.key) if self._inline_below else None
+        self._recent.pop(entry.key, None)
+        # For a body that is not small, not finding a file costs less than asking.
+        row = self._store.value_row(entry.key) if entry.size < self._inline_below else None
         if row is None or row[1] == PAYLOAD:
             self._removed.append(self.index.path_of(entry.seq, entry.queue, entry.key))
 
@@ -168,6 +178,11 @@ class PayloadBodies(ReferencedBodies):
 
     def flushed(self) -> None:
         self._leaving.clear()
+        self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        self._recent.clear()
+        self._recent_bytes = 0
 
     def commit(self) -> None:
         self.payloads.commit()
@@ -178,6 +193,7 @@ class PayloadBodies(ReferencedBodies):
     def rollback(self) -> None:
         self.payloads.rollback()
         self._removed.clear()
+        self._forget_recent()
 
     def remove(self, paths: list[str]) -> None:
         """Remove files that no message refers to."""
@@ -187,6 +203,9 @@ class PayloadBodies(ReferencedBodies):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def read(self, key: str, row: Any) -> bytes:
+        recent = self._recent.get(key)
+        if recent is not None:
+            return recent
         entry = self._store.get(key)
         if entry is None:
             raise StoreError(f"no index of {key}")
