@@ -25,6 +25,7 @@ from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
 from postroom_daemon.model.request import Answer
 from postroom_daemon.platform.clock import Now
 from postroom_daemon.platform.files import Files
+from tests.conformance.bench import descriptors
 
 STRANGER = 4001
 
@@ -182,6 +183,23 @@ def test_old_responses_are_removed_a_few_at_a_time_with_requests_between(
         (office.root / "ipc" / "requests" / "r1.json").unlink()
     assert left[-1] == 1, "what is no response stays"
     assert all(before - after <= 2 for before, after in pairwise([51, *left])), "a slice between each two requests"
+
+
+def test_a_sweep_that_the_end_of_the_daemon_interrupts_leaves_no_descriptor_open(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "_SLICE_NS", 0)
+    for client in ("first", "second"):
+        office.box(client).mkdir(parents=True)
+        (office.box(client) / "r.json").touch()
+    for steps in range(1, 8):
+        before = descriptors(office.root)
+        mailbox = office.serve(Files())
+        for _ in range(steps):
+            mailbox.tick(Now(SWEEP_EVERY_MS, 0), 0)
+        office.opened.remove(mailbox)
+        mailbox.close()
+        assert descriptors(office.root) <= before
 
 
 def test_waits_of_clients_that_have_gone_end_although_the_disk_refuses_the_sweep(office: Office) -> None:

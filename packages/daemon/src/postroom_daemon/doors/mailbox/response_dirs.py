@@ -218,8 +218,8 @@ class ResponseDirs:
                 fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
             except OSError:
                 continue  # not a directory, or not ours to open
-            yield
             try:
+                yield  # a sweep may be ended at each of its steps
                 yield from self._sweep_dir(client_id, fd, wall_ms, max_age_ms, empty_age_ms)
             except OSError as error:
                 log.warning("responses/%s: %s", client_id, error)
