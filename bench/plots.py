@@ -21,10 +21,13 @@ _COLOURS: Final = ("#2563a8", "#c2571a", "#3d8b4d")
 #: Lines also differ by their dashes, for readers who see no colours, and for paper.
 _DASHES: Final = ([1, 0], [6, 2], [2, 2])
 _WIDTH: Final = 240
+_BUDGET_RULE: Final = {"type": "rule", "color": "#888888", "strokeDash": [2, 4]}
 _BUDGET_TEXT: Final = {"type": "text", "text": "budget", "align": "right", "dy": -5, "fontSize": 9, "color": "#666666"}
 _DECADES: Final = [10.0**power for power in range(-3, 9)]
 _PANELS_A_ROW: Final = 3
 _CONFIG: Final = {"background": "white", "font": "sans-serif", "view": {"stroke": None}, "aria": False}
+#: A mark without data is not drawn.
+_ONCE: Final[dict[str, Any]] = {"values": [{}]}
 _DRAW: Final = "import sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_svg(sys.stdin.read()))"
 _TIMEOUT_S: Final = 120
 
@@ -93,8 +96,9 @@ def _panel(curve: Curve, panel: Panel) -> dict[str, Any]:
             "strokeDash": _by_line(panel, _DASHES) | {"legend": legend},
         },
     }
-    budget = {"mark": {"type": "rule", "color": "#888888", "strokeDash": [2, 4]}, "encoding": _at(panel.budget)}
-    name = {"mark": _BUDGET_TEXT, "encoding": _at(panel.budget) | {"x": {"value": _WIDTH}}}
+    at = {"y": {"datum": panel.budget}}
+    budget = {"data": _ONCE, "mark": _BUDGET_RULE, "encoding": at}
+    name = {"data": _ONCE, "mark": _BUDGET_TEXT, "encoding": at | {"x": {"value": _WIDTH}}}
     return {
         "title": {"text": ", ".join(filter(None, (panel.title, panel.unit))), "anchor": "start", "fontSize": 12},
         "width": _WIDTH,
@@ -106,7 +110,3 @@ def _panel(curve: Curve, panel: Panel) -> dict[str, Any]:
 def _by_line(panel: Panel, values: Sequence[Any]) -> dict[str, Any]:
     scale = {"domain": [*panel.lines.values()], "range": [*values[: len(panel.lines)]]}
     return {"field": "line", "type": "nominal", "sort": None, "scale": scale}
-
-
-def _at(budget: float | None) -> dict[str, Any]:
-    return {"y": {"datum": budget}}

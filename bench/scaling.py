@@ -34,6 +34,8 @@ _ROUND_BYTES: Final = 32 << 20
 _FLOOR_REQUESTS: Final = 5_120
 #: Calls of each command by each of many clients, in one round.
 _CALLS_A_CLIENT: Final = 4
+#: Leases last as long as the longest round on a slow machine.
+_LEASE_S: Final = 600
 #: Steps between queues that are used one after the other; it shares no factor with their number.
 _STRIDE: Final = 7919
 
@@ -276,7 +278,9 @@ def cycle(
     """Publish, consume and acknowledge ``count`` messages, one request for each."""
     names = list(itertools.islice(queues, count))
     published = run([("publish", payload_text({"queue": name, "message": message})) for name in names])
-    consumed = run([("consume_next", payload_text({"queue": name})) for name in names])
+    consumed = run(
+        [("consume_next", payload_text({"queue": name, "visibilityTimeoutSec": _LEASE_S})) for name in names]
+    )
     leases = [data["lease"] for data in consumed.data]
     acks = [payload_text({"messageKey": one["messageKey"], "leaseId": one["leaseId"]}) for one in leases]
     return published, consumed, run([("ack", payload) for payload in acks])
