@@ -92,12 +92,17 @@ class RequestFiles:
         return self.spill.fd if is_spilled(name) else self.fd
 
     def open(self, name: str, inode: int | None) -> int | None:
-        """An fd of the file that was read; None if its name now leads to another one."""
+        """An fd of the file that was read; None if its name now leads to another one. Raises ``OSError``."""
         try:
             fd: int = self.files.open(name, READ_FLAGS, dir_fd=self.at(name))
         except OSError:
             return None
-        if self.files.fstat(fd).st_ino == inode:
+        try:
+            is_same = self.files.fstat(fd).st_ino == inode
+        except OSError:
+            self.files.close(fd)
+            raise
+        if is_same:
             return fd
         self.files.close(fd)
         return None
