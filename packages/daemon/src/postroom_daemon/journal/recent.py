@@ -34,7 +34,7 @@ from .segments import UNREADABLE_ERRNOS, list_segments, read_bytes, read_lines
 log = logging.getLogger(__name__)
 
 RECENT_NAME: Final = "recent"
-_FILE_BYTES: Final = 256 * 1024
+RECENT_BYTES: Final = 256 * 1024
 #: A larger group gains nothing: it would be written twice for the sync of its own pages only.
 GROUP_BYTES: Final = 16 * 1024
 #: Free bytes without which the file is not created: syncs are slower then.
@@ -52,7 +52,7 @@ class RecentFile:
         self._directory = directory
         self._files = files
         self._fd = -1
-        self._at = _FILE_BYTES
+        self._at = RECENT_BYTES
         self._before = b""  # the part of the line that is the same in a run
         self._may_create = True
 
@@ -64,7 +64,7 @@ class RecentFile:
                 self._fd = self._open()
             except OSError as error:
                 log.warning("%s: %s: syncs of the journal take longer", self._directory / RECENT_NAME, error)
-        self._at = 0 if self._fd >= 0 else _FILE_BYTES
+        self._at = 0 if self._fd >= 0 else RECENT_BYTES
         run = os.urandom(_RUN_BYTES).hex()
         self._before = orjson.dumps({"run": run, "root": root, "segment": segment})[:-1]
 
@@ -76,21 +76,21 @@ class RecentFile:
             status = files.stat(path, follow_symlinks=False)
         except FileNotFoundError:
             status = None
-        if status is None or status.st_size != _FILE_BYTES or status.st_blocks * 512 < _FILE_BYTES:
+        if status is None or status.st_size != RECENT_BYTES or status.st_blocks * 512 < RECENT_BYTES:
             figures = files.statvfs(self._directory)
             if figures.f_bavail * figures.f_frsize < _FREE_BYTES:
                 return -1
             directory = files.open_directory(self._directory)
             try:
                 mode = files.shared_mode(directory)
-                files.put(directory, RECENT_NAME, bytes(_FILE_BYTES), mode, durable=True)
+                files.put(directory, RECENT_NAME, bytes(RECENT_BYTES), mode, durable=True)
             finally:
                 files.close(directory)
         return int(files.open(path, _OPEN_FLAGS))
 
     def stop(self) -> None:
         """Write nothing until ``begin``, which opens the file again if that had failed."""
-        self._at = _FILE_BYTES
+        self._at = RECENT_BYTES
         self._may_create = True
 
     def write(self, offset: int, lines: bytes) -> bool:
@@ -98,7 +98,7 @@ class RecentFile:
         was synced. Raises ``OSError`` if the sync fails."""
         head = b'%b,"offset":%d,"bytes":%d' % (self._before, offset, len(lines))
         data = b'%b,"crc":"%08x"}\n%b' % (head, crc32(head), lines)
-        if self._at + len(data) > _FILE_BYTES:
+        if self._at + len(data) > RECENT_BYTES:
             return False
         try:
             self._files.pwrite_all(self._fd, data, self._at)
@@ -119,7 +119,7 @@ class RecentFile:
         if self._fd >= 0:
             self._files.close(self._fd)
         self._fd = -1
-        self._at = _FILE_BYTES
+        self._at = RECENT_BYTES
 
 
 class RecentGroup(NamedTuple):
@@ -165,7 +165,7 @@ def read_recent(root: Path) -> list[RecentGroup]:
     """The intact groups of the last run in the recent file of a journal, in order; none if it cannot be read. Raises
     ``OSError`` for faults of the machine."""
     try:
-        data = read_bytes(root / RECENT_NAME, length=_FILE_BYTES) if (root / RECENT_NAME).is_file() else b""
+        data = read_bytes(root / RECENT_NAME, length=RECENT_BYTES) if (root / RECENT_NAME).is_file() else b""
     except OSError as error:
         if error.errno not in UNREADABLE_ERRNOS:
             raise
