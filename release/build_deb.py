@@ -27,6 +27,9 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="PACKAGE", help=f"only these of {', '.join(_names())}")
     parser.add_argument("--recorded", action="store_true", help="build the last releases, each from its commit")
+    parser.add_argument(
+        "--compiled", action="store_true", help="with the daemon's hot path as machine code; takes some minutes"
+    )
     parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="destination (dist)")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="Debian's interpreter")
     options = parser.parse_args(arguments)
@@ -35,7 +38,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         parser.error(f"there is no package {', '.join(sorted(unknown))}")
     wanted = [one for one in BINARIES if one.name in (options.names or _names())]
     try:
-        for path in build_all(wanted, options.out, options.python, options.recorded, root):
+        for path in build_all(wanted, options.out, options.python, options.recorded, root, options.compiled):
             print(path)
     except ReleaseError as error:
         print(f"build-deb: {error}", file=sys.stderr)
@@ -53,6 +56,7 @@ def build_all(
     python: Path = Path("/usr/bin/python3"),
     recorded: bool = False,
     root: Path = ROOT,
+    is_compiled: bool = False,
 ) -> list[Path]:
     """Build packages; their paths. Raises ``ReleaseError``."""
     check_tools(python)
@@ -64,7 +68,7 @@ def build_all(
             parts = {one.name: one for one in packages(root) if one.name in PARTS}
             packaging, dated_s = root / "packaging", _last_change(root)
         for part in parts.values():
-            build(part, workspace / "wheels", "wheel", dated_s)
+            build(part, workspace / "wheels", "wheel", dated_s, is_compiled)
         source = Source(parts, workspace / "wheels", packaging, root / "constraints.txt", python, dated_s)
         return [
             build_binary(one, _version(parts[one.versioned_by], recorded, root), source, workspace / one.name, out)

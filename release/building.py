@@ -24,17 +24,22 @@ from .packages import Package
 UNWANTED = (".pyc", ".orig", ".rej", "~")
 
 
-def build(package: Package, destination: Path, kind: str, dated_s: int | None = None) -> Path:
+def build(
+    package: Package, destination: Path, kind: str, dated_s: int | None = None, is_compiled: bool = False
+) -> Path:
     """Build a ``wheel`` or an ``sdist`` into a directory; the same files and date give the same bytes.
 
-    Raises ``ReleaseError`` with what the build said.
+    ``is_compiled`` is for the processor and the Python of this process, if the package has modules to compile. Raises
+    ``ReleaseError`` with what the build said.
     """
-    return _build_in(package.directory, destination, kind, dated_s)
+    return _build_in(package.directory, destination, kind, dated_s, is_compiled)
 
 
-def _build_in(directory: Path, destination: Path, kind: str, dated_s: int | None) -> Path:
+def _build_in(directory: Path, destination: Path, kind: str, dated_s: int | None, is_compiled: bool = False) -> Path:
     destination.mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ) | ({} if dated_s is None else {"SOURCE_DATE_EPOCH": str(dated_s)})
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HATCH_BUILD_")}
+    environment |= {} if dated_s is None else {"SOURCE_DATE_EPOCH": str(dated_s)}
+    environment |= {"HATCH_BUILD_HOOKS_ENABLE": "1"} if is_compiled else {}
     with tempfile.TemporaryDirectory(dir=destination) as made:
         command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", made]
         run = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,24 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)
 
 
+def pytest_report_header() -> str:
+    return f"postroom_daemon: {'compiled' if is_compiled() else 'interpreted'}"
+
+
+def is_compiled() -> bool:
+    """Whether the daemon's hot path is machine code here (``scripts/test --compiled``)."""
+    found = find_spec("postroom_daemon.broker.broker")
+    return found is not None and str(found.origin).endswith(".so")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """The pipeline's files come first, then those with slow tests, so that no worker is left alone with one at the
-    end."""
+    end. A compiled daemon is not asked for what only an interpreted one can do."""
+    if is_compiled():
+        left_out = [item for item in items if item.get_closest_marker("interpreted")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in slow))
 

@@ -251,12 +251,12 @@ class Broker:
             places = self._make_durable(transaction)
         except FATAL:
             raise
-        except JournalRefused as error:
+        except JournalRefused as refused:
             self._roll_back(transaction)
-            self._refuse(requests, with_tasks, error, error.full)
-        except (StoreFull, StoreBusy) as error:
+            self._refuse(requests, with_tasks, refused, refused.full)
+        except (StoreFull, StoreBusy) as busy:
             self._roll_back(transaction)
-            self._refuse(requests, with_tasks, error, isinstance(error, StoreFull))
+            self._refuse(requests, with_tasks, busy, isinstance(busy, StoreFull))
         except Exception as error:
             self._roll_back(transaction)
             self._isolate(requests, with_tasks, error)
@@ -390,8 +390,8 @@ class Broker:
             self._answer(request, Answer(ended.value))
         except CommandError as error:
             self._answer(request, Answer(error=error))
-        except OSError as error:
-            self._answer(request, Answer(error=CommandError(ErrorCode.STORAGE_FAILED, f"the journal: {error}")))
+        except OSError as failure:
+            self._answer(request, Answer(error=CommandError(ErrorCode.STORAGE_FAILED, f"the journal: {failure}")))
         else:
             self._working.append((request, work))
 

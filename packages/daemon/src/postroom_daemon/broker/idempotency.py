@@ -14,13 +14,13 @@ from ..model.principal import Account
 from ..model.request import Answer
 
 #: Requests with events that are remembered; after a restart, those among the last so many events.
-REMEMBERED: Final = 100_000
+REMEMBERED = 100_000
 REMEMBERED_AFTER_RESTART: Final = 20_000
 #: Segments that ended within this time (engine ms) stay, whatever their size, so that repeats of their requests are
 #: recognised.
 REPEATS_MS: Final = 600_000
 #: Answers without events that are remembered.
-ANSWERS: Final = 5_000
+ANSWERS = 5_000
 
 
 def request_key(account: Account, data: bytes) -> bytes:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 #: Delayed messages that one group makes ready; the rest follows in the next.
 PROMOTE_LIMIT: Final = 500
 #: Messages without a body, or past their time to live, that one request passes over.
-PASSED_OVER_LIMIT: Final = 100
+PASSED_OVER_LIMIT = 100
 #: Events that bring a dead letter to those who wait at a dead-letter address: by a policy, the letters that exist get
 #: another address.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
@@ -215,8 +215,8 @@ class Transaction:
                 if isinstance(error, BodyUnread) and not retry.note_failure(error.key, self.now.engine):
                     raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
                 self.group.record([body_lost(context, error.key)])
-            except Expired as error:
-                self.group.record(expired(self._context_of_daemon(), error.entry))
+            except Expired as passed:
+                self.group.record(expired(self._context_of_daemon(), passed.entry))
                 any_expired = True
         if any_expired:  # there are many more, which the next groups see to
             return Decision(data=no_message(payload))

@@ -27,7 +27,7 @@ from .context import Context, Draft
 from .verbs.terminations import dropped
 
 #: Maximum number of messages that one request drops to make space.
-DROPS_LIMIT: Final = 2000
+DROPS_LIMIT = 2000
 _FIRST_PAGE: Final = 32
 #: Maximum length of a text that says what is wrong with a body.
 _TEXT_LIMIT: Final = 2000

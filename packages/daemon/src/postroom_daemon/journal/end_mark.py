@@ -63,8 +63,8 @@ class EndMarkFile:
         self._before = orjson.dumps({"root": root, "epoch": epoch})[:-1]
         try:
             old = read_end_mark(self._path.parent)
-        except DamagedRecord as error:
-            self._quarantine.move_in(self._path, str(error))
+        except DamagedRecord as damage:
+            self._quarantine.move_in(self._path, str(damage))
             old = None
         try:
             if old is None:

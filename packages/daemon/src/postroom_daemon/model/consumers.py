@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
 
 from .observer import Observer
 from .principal import Account
 from .records import Entry
 
 #: Consumers that are remembered at a time, once for each of their queues; those without a lease are forgotten first.
-CONSUMERS_LIMIT: Final = 10_000
+CONSUMERS_LIMIT = 10_000
 
 
 @dataclass(slots=True)

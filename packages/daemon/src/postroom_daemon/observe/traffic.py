@@ -18,7 +18,7 @@ from ..platform.rotated import RotatedFiles
 #: Period (engine ms) over which the refusals of an account are counted.
 WINDOW_MS: Final = 60_000
 #: Maximum number of accounts that are counted at the same time.
-ACCOUNTS_LIMIT: Final = 1024
+ACCOUNTS_LIMIT = 1024
 #: Errors that depend on who sends the request.
 _REFUSED: Final = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: Parts of lines that are cached, and how long (bytes) they may be.

@@ -15,7 +15,7 @@ from .access_rules import AccessRule, AccessRules, Subject, SubjectKind, Verb
 #: Interval (engine ms) at which the names and groups of users are looked up again.
 REFRESH_MS: Final = 60_000
 #: Maximum number of cached permissions of an account in a queue: there may be any number of queues.
-CACHE_LIMIT: Final = 4096
+CACHE_LIMIT = 4096
 _DOING: Final = {
     Verb.PUBLISH: "publish to",
     Verb.CONSUME: "consume from",
@@ -142,7 +142,7 @@ class Access:
             return dict.fromkeys(Verb, Ruling(True, "operator"))
         decided: dict[Verb, Ruling] = {}
         for place, rule in self.about(account):
-            open_verbs = rule.decides - decided.keys()
+            open_verbs = rule.decides.difference(decided)
             if open_verbs and rule.is_about(queue):
                 decided |= {verb: Ruling(verb in rule.allow, "rule", place) for verb in open_verbs}
         return {verb: decided.get(verb) or Ruling(verb in self.rules.default, "default") for verb in Verb}

@@ -75,14 +75,14 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
                 if not (doubt.failures or error.full):
                     raise
                 log.critical("%s%s", error, "; it goes on once there is space" if error.full else "")
-            except DoorReplaced as error:
-                log.warning("%s", error)
+            except DoorReplaced as replaced:
+                log.warning("%s", replaced)
                 _warn_of_permissions(reloading.config)
                 continue
-            except (MustRecover, JournalUnknown, StoreError) as error:
-                log.critical("%s; nobody was answered, starting again from the journal", error)
-                doubt.rewrite_journal |= isinstance(error, JournalUnknown)
-                doubt.refold |= isinstance(error, StoreDamaged)
+            except (MustRecover, JournalUnknown, StoreError) as failure:
+                log.critical("%s; nobody was answered, starting again from the journal", failure)
+                doubt.rewrite_journal |= isinstance(failure, JournalUnknown)
+                doubt.refold |= isinstance(failure, StoreDamaged)
             if time.monotonic() - started > SUCCESSFUL_RUN_S:
                 doubt.failures = 0
             notify_busy("starting again")

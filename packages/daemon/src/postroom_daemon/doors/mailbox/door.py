@@ -241,8 +241,8 @@ class Mailbox(Door):
             else:
                 self._reject(taken.name, error.reason)
             return None
-        except NoResponseDir as error:
-            self._reject(taken.name, str(error))
+        except NoResponseDir as absent:
+            self._reject(taken.name, str(absent))
             return None
         if response_dir.problem:
             self._unanswerable.add(taken, wire, response_dir.problem)

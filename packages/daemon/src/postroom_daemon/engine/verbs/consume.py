@@ -24,7 +24,7 @@ from .terminations import QUARANTINED
 #: Maximum number of dead letters that are skipped because they are leased, quarantined or without a body.
 _SKIP_LIMIT: Final = 2000
 #: Maximum size of the bodies and headers in one answer; the first message is delivered whatever its size.
-DELIVERED_BYTES: Final = 4 * 1024 * 1024
+DELIVERED_BYTES = 4 * 1024 * 1024
 #: Used for every message, and slow to look up in their classes.
 _LEASED: Final = EventType.LEASED
 _READY, _DEAD = State.READY, State.DEAD

@@ -36,7 +36,7 @@ CRASH_FILES_LIMIT: Final = 10_000
 
 class HybridStore(SqliteStore):
     """A SQLite store whose bodies are files below ``payload_root``, apart from those smaller than
-    ``inline_below_bytes``. ``options`` are those of ``SqliteStore``."""
+    ``inline_below_bytes``. The other options are those of ``SqliteStore``."""
 
     name: ClassVar[str] = "hybrid"
 
@@ -47,11 +47,14 @@ class HybridStore(SqliteStore):
         payload_root: Path,
         inline_below_bytes: int,
         quarantine: Quarantine,
-        **options: Any,
+        kv: str = "kv",
+        msg: str = "msg_index",
+        synchronous: str = "NORMAL",
+        busy_ms: int = 5000,
     ) -> None:
         payloads = Payloads(files, payload_root, quarantine)
         bodies = PayloadBodies(payloads, inline_below_bytes)
-        super().__init__(path, referenced=bodies, **options)
+        super().__init__(path, kv, msg, synchronous, busy_ms, bodies)
         bodies.attach(self)
         self.audit = HybridAudit(self, payloads, bodies.index, self.flush)
 
@@ -215,8 +218,8 @@ class PayloadBodies(ReferencedBodies):
         path = payload_path(entry.seq, reference.queue or entry.queue, key)
         try:
             body = self.payloads.read(path, reference)
-        except UnreadFile as error:
-            raise BodyUnread(key, f"{self.payloads.root / path}: {error.strerror}") from error
+        except UnreadFile as unread:
+            raise BodyUnread(key, f"{self.payloads.root / path}: {unread.strerror}") from unread
         except OSError as error:
             raise store_error(error, self.payloads.root) from error
         if body is None:

@@ -86,8 +86,8 @@ class Database:
             try:
                 self.connection = self._connect(_EXCLUSIVE_S, "EXCLUSIVE")
                 return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            except sqlite3.OperationalError as locked:
+                if locked.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                     raise
             self.connection = self._connect(self.busy_ms / 1000, "NORMAL")
         except sqlite3.Error as error:

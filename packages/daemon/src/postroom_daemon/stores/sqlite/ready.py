@@ -8,12 +8,12 @@ from typing import Final
 from ...model.records import Entry
 
 #: Messages that are in memory for one queue and target at most.
-_LENGTH_LIMIT: Final = 1024
+_LENGTH_LIMIT = 1024
 #: Messages that are asked for at once: few at first, since whoever asks may want only one.
 _FIRST_COUNT: Final = 4
 _COUNT_LIMIT: Final = 1024
 #: Messages and heads that are in memory at most, of all queues and targets: beyond that, all are forgotten.
-_TOTAL_LIMIT: Final = 20_000
+_TOTAL_LIMIT = 20_000
 
 
 class Head:

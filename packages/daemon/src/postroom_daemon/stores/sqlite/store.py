@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 #: The key-value of a database some of whose bodies are in files.
 PAYLOADS_KV: Final = "payloads"
 #: Queue records that are cached: there may be any number of queues.
-RECORDS_LIMIT: Final = 4096
+RECORDS_LIMIT = 4096
 #: Key-values that are cached, and how long (characters) they may be: histories of failures are long, and rarely read.
 _VALUES_LIMIT: Final = 1024
 _VALUE_LENGTH: Final = 4096

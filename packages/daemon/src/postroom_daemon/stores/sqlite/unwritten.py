@@ -151,8 +151,8 @@ class Unwritten:
             self.space.write(changes.bytes)
         except sqlite3.Error as error:
             raise translated(error, self._db.path) from error
-        except (OverflowError, TypeError, ValueError) as error:  # never "nothing was changed": the journal has it
-            raise StoreError(f"{self._db.path}: a row that cannot be stored: {error}") from error
+        except (OverflowError, TypeError, ValueError) as unfit:  # never "nothing was changed": the journal has it
+            raise StoreError(f"{self._db.path}: a row that cannot be stored: {unfit}") from unfit
 
     def _check_transaction(self) -> None:
         """Raise ``StoreError`` if changes that were written are gone: after some errors, that of a commit among them,
