@@ -85,10 +85,16 @@ class Changes:
         self.new.clear()
         self.bytes = 0
 
-    def space(self) -> int:
-        """Bytes that the disk must have free for them: an upper estimate."""
-        files = len(self.bodies) + len(self.long)
-        return files * _FILE_BYTES + len(self.entries) * _NAME_BYTES + self.bytes
+    def space(self, later: Changes | None = None) -> int:
+        """Bytes that the disk must have free for them: an upper estimate, without those of messages that are gone
+        ``later``."""
+        files, names, size = len(self.bodies) + len(self.long), len(self.entries), self.bytes
+        for key, one in later.entries.items() if later else ():
+            if one is None and key in self.entries:
+                names -= 1
+                files -= (key in self.bodies) + (key in self.long)
+                size -= len(self.bodies.get(key, b""))
+        return files * _FILE_BYTES + names * _NAME_BYTES + size
 
 
 def _texts_are_long(entry: Entry) -> bool:

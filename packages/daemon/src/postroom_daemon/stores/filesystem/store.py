@@ -202,7 +202,7 @@ class FilesystemStore(Store):
 
     def space_needed(self) -> int:
         """See ``Disk.space_needed``."""
-        return self._group.space() - self._group.bytes + self._earlier.space()
+        return self._group.space() - self._group.bytes + self._earlier.space(later=self._group)
 
     def snapshot(self) -> Checkpoint:
         """What a checkpoint contains besides the message files, for another thread to write."""
