@@ -32,6 +32,7 @@ from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
 from postroom_daemon.policy.access import Access
 from postroom_daemon.stores.sqlite.store import SqliteStore
+from postroom_daemon.stores.sqlite.unwritten import Unwritten
 
 from .inside import COMMANDS, Inside
 
@@ -45,7 +46,9 @@ _STORE: Final = "store: records and entries, in memory"
 _COMMIT: Final = "commit: begin, commit, changes for later"
 _TRAFFIC: Final = "traffic log"
 _COUNTERS: Final = "counters"
-_STORE_METHODS: Final = "get envelope insert update delete next_ready next_of queue queue_for_update add_queue get_kv"
+_STORE_METHODS: Final = (
+    "get envelope insert update delete next_ready next_several queue queue_for_update add_queue get_kv"
+)
 
 #: The borders: where a function is found, its name, and the stage that begins with it.
 BORDERS: tuple[tuple[Any, str, str], ...] = (
@@ -67,7 +70,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Group, "record", "event: from drafts"),
     (group, "apply", "fold: without the store"),
     *((SqliteStore, name, _STORE) for name in _STORE_METHODS.split()),
-    (SqliteStore, "_write_changes", "store: SQL"),
+    (Unwritten, "write", "store: SQL"),
     (SqliteStore, "flush", "store: SQL"),
     (SqliteStore, "begin", _COMMIT),
     (SqliteStore, "commit", _COMMIT),
