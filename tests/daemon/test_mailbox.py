@@ -286,17 +286,12 @@ def test_an_answer_that_cannot_be_written_as_json_is_followed_by_an_error(office
     assert json.loads((office.box("own") / "r1.json").read_text())["error"]["code"] == ErrorCode.ANSWER_LOST
 
 
-def open_files(below: Path) -> list[str]:
-    paths = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-    return [path for path in paths if path.startswith(str(below))]
-
-
 def test_a_file_of_a_waiting_request_that_cannot_be_looked_at_is_closed(office: Office) -> None:
     files = Files()
     mailbox = office.serve(files)
     office.put("own")
     (request,) = mailbox.collect()
-    before = open_files(office.root)
+    before = descriptors(office.root)
 
     def broken(fd: int) -> os.stat_result:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -304,7 +299,7 @@ def test_a_file_of_a_waiting_request_that_cannot_be_looked_at_is_closed(office: 
     files.fstat = broken
     with pytest.raises(OSError, match="Input/output error"):
         request.alive()
-    assert open_files(office.root) == before
+    assert descriptors(office.root) == before
 
 
 def served(mailbox: Mailbox) -> list[str]:
