@@ -208,7 +208,7 @@ def find_lacking(root: Path) -> LackingGroups | None:
     begin = groups[0].offset
     there = _bytes_at(path, begin, groups[-1].end)
     lacking = [group for group in groups if there[group.offset - begin : group.end - begin] != group.data]
-    return LackingGroups(path, lacking, path != paths[-1] or not _continues(path, groups)) if lacking else None
+    return LackingGroups(path, lacking, path != paths[-1] or not _may_continue(path, groups)) if lacking else None
 
 
 def _bytes_at(path: Path, begin: int, end: int) -> bytes:
@@ -219,6 +219,16 @@ def _bytes_at(path: Path, begin: int, end: int) -> bytes:
         if error.errno not in UNREADABLE_ERRNOS:
             raise
         return b""
+
+
+def _may_continue(path: Path, groups: list[RecentGroup]) -> bool:
+    """As ``_continues``; False for a segment that cannot be read."""
+    try:
+        return _continues(path, groups)
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        return False
 
 
 def _continues(path: Path, groups: list[RecentGroup]) -> bool:
