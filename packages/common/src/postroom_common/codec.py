@@ -82,8 +82,8 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
 _STRICT: Final = json.JSONDecoder(parse_int=_integer_in_range, object_pairs_hook=_no_duplicates)
 
 
-def decode_request(data: bytes) -> Request:
-    """Parse the bytes of a request file.
+def decode_request(data: bytes, client: str | None = None) -> Request:
+    """Parse the bytes of a request. ``client`` is the client id of one that has none.
 
     Raises ``RequestRejected`` if the request cannot be answered: not a JSON object, or ids missing or unsafe in a path.
     ``Request.problem`` has any other fault, as the answer.
@@ -95,7 +95,7 @@ def decode_request(data: bytes) -> Request:
     if type(envelope) is not dict:
         raise RequestRejected("JSON parse error: a request must be an object")
     request_id = envelope.get("requestId")
-    client_id = envelope.get("clientId")
+    client_id = envelope.get("clientId", client)
     if not is_id(request_id):
         raise RequestRejected("missing requestId" if request_id in (None, "") else "invalid requestId")
     if not is_id(client_id):

@@ -116,6 +116,11 @@ class Broker:
         for request in self.subscriptions.of_session(session):
             self.cancel(request)
 
+    def end_wait(self, request: Request) -> None:
+        """If a request waits for a message, or would, it is answered as if its wait had ended."""
+        if not self.subscriptions.end(request):
+            request.wire.payload.pop("waitMs", None)
+
     def return_undelivered(self, answer: Answer) -> None:
         """An answer did not reach its client: the messages that it delivers go back in the next group, and the
         delivery does not count."""

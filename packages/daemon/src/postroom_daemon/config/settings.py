@@ -125,6 +125,22 @@ class Settings:
         "ipc.tempMaxAgeMs", 3600000, "age at which an abandoned *.tmp file is removed", low=60000, high=30 * _MS_CEILING
     )
 
+    lane_enabled: bool = setting("lane.enabled", True, "serve local clients over the socket lane.sock, too")
+    lane_connections: int = setting("lane.connections", 1024, "connections to the lane", low=1, high=65536)
+    lane_user_connections: int = setting(
+        "lane.userConnections", 256, "connections of one user to the lane", low=1, high=65536
+    )
+    lane_requests: int = setting(
+        "lane.requests", 256, "requests of a connection that are read before one is answered", low=1, high=65536
+    )
+    lane_user_bytes: int = setting(
+        "lane.userBytes",
+        33554432,
+        "memory for the requests and unread answers of one user's connections",
+        low=2**20,
+        high=2**40,
+    )
+
     sqlite_db_path: Path = setting("sqlite.dbPath", Path("data/yirangmq.db"), "the database file")
     sqlite_kv_table: str = setting("sqlite.kvTable", "kv", "table of messages", **_IDENTIFIER)
     sqlite_message_index_table: str = setting(

@@ -20,7 +20,7 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.OBJECT: (dict,),
     Kind.ARRAY: (list,),
     Kind.ATTRIBUTES: (str, dict),
-    Kind.VALUE: (str, int, float, bool, dict, list, type(None)),
+    Kind.VALUE: (str, int, float, bool, dict, list, type(None), bytes),  # bytes: a body that is not in the JSON
     Kind.SCALAR: (str, int, float),
 }
 Check = Callable[[Any], str | None]

@@ -74,6 +74,14 @@ class Subscriptions:
             self._remove(subscription)
         return subscription is not None
 
+    def end(self, request: Request) -> bool:
+        """Let the wait of a request end now. Whether it was waiting."""
+        subscription = self._by_request.get(request)
+        if subscription:
+            subscription.until = 0
+            heapq.heappush(self._ends, (0, subscription.number, subscription))
+        return subscription is not None
+
     def of_session(self, session: object) -> list[Request]:
         """The waiting requests of a session."""
         return [request for request in self._by_request if request.session is session]

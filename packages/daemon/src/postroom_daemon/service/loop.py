@@ -19,8 +19,10 @@ from typing import Final
 
 from ..broker.broker import MustRecover
 from ..config.config import Config
+from ..config.settings import Settings
 from ..doors.base import Door, DoorLost, DoorReplaced
-from ..doors.mailbox import Mailbox, mailbox_problem
+from ..doors.lane import Lane
+from ..doors.mailbox import Mailbox, file_name, mailbox_problem
 from ..journal.journal import JournalUnknown
 from ..maintenance.system.permissions import permission_warnings
 from ..observe.metrics.textfile import MetricsFile
@@ -112,7 +114,9 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
     root = open_root(config, sources, doubt.rewrite_journal, doubt.refold)
     doubt.rewrite_journal = doubt.refold = False
     with closing(root), ExitStack() as opened:
-        doors = [opened.enter_context(closing(_open_mailbox(reloading, root, sources)))]
+        doors: list[Door] = [opened.enter_context(closing(_open_mailbox(reloading, root, sources)))]
+        if config.settings.lane_enabled:
+            doors.append(opened.enter_context(closing(_open_lane(config.settings, root, sources))))
         Loop(reloading, root, doors, signals).run()
 
 
@@ -135,6 +139,19 @@ def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mai
         )
     except OSError as error:
         raise StartError(str(error), error.errno in FULL_ERRNOS) from error
+
+
+def _open_lane(settings: Settings, root: OpenRoot, sources: Sources) -> Lane:
+    def owner_of(client_id: str) -> int | None:
+        try:
+            return os.lstat(settings.ipc_root / settings.ipc_responses_dir / file_name(client_id)).st_uid
+        except FileNotFoundError:
+            return None
+
+    try:
+        return Lane(settings, sources.files, root.broker, root.clock, owner_of, root.access.is_ready_for)
+    except OSError as error:
+        raise StartError(f"the socket of the lane: {error}", error.errno in FULL_ERRNOS) from error
 
 
 class Loop:
@@ -216,6 +233,8 @@ class Loop:
                 self._broker.submit(*requests)
                 asked = True
         self._broker.run_group()
+        for door in self._doors:
+            door.flush()
         if self._metrics.busy:
             self._metrics.step()
         if self._snapshots.busy:

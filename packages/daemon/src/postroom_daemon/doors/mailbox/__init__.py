@@ -2,5 +2,6 @@
 
 from .directories import MailboxLost, mailbox_problem
 from .door import Mailbox, MailboxReplaced
+from .response_dirs import file_name
 
-__all__ = ["Mailbox", "MailboxLost", "MailboxReplaced", "mailbox_problem"]
+__all__ = ["Mailbox", "MailboxLost", "MailboxReplaced", "file_name", "mailbox_problem"]

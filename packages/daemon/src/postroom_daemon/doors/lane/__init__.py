@@ -1,0 +1,5 @@
+"""The lane: the commands of the mailbox over a local socket. See ``docs/lane.md``."""
+
+from .door import Lane
+
+__all__ = ["Lane"]

@@ -1,0 +1,132 @@
+"""One connection of the lane: what has arrived, what is in flight, and what its client has not read yet."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from itertools import islice
+from typing import Final
+
+from postroom_common.lane import Frame, FrameReader
+
+from ...model.request import Answer, Request
+
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_READ_BYTES: Final = 64 * 1024
+_LARGEST_READ: Final = 1024 * 1024
+_FRAMES_AT_ONCE: Final = 64
+
+
+def uid_of_peer(peer: socket.socket) -> int:
+    """The uid of the process that has connected, as the kernel knows it. Raises ``OSError``."""
+    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(data)[1]
+    return uid
+
+
+class User:
+    """The connections of a uid, and the memory that they occupy."""
+
+    __slots__ = ("connections", "held_bytes")
+
+    def __init__(self) -> None:
+        self.connections = self.held_bytes = 0
+
+
+class Connection:
+    """A connected client. The session of its requests."""
+
+    def __init__(self, peer: socket.socket, uid: int, user: User, limit_bytes: int, now_s: float) -> None:
+        peer.setblocking(False)
+        self.socket = peer
+        self.fd = peer.fileno()
+        self.uid = uid
+        self.user = user
+        user.connections += 1
+        self.client_id = ""  # before hello
+        self.reader = FrameReader(limit_bytes)
+        self.requests: dict[str, Request] = {}
+        self.request_bytes = 0
+        self.events = 0  # for which it is registered
+        self.ends = False  # once its last answer is sent
+        self.owned: set[str] = set()  # client ids that this user may use
+        self.frame_since_s: float | None = now_s  # when the incomplete frame, or the wait for hello, began
+        self.sent_at_s = now_s
+        self._out: deque[tuple[bytes, Answer | None]] = deque()
+        self._offset = 0  # of what the kernel has of the first one
+        self.unsent_bytes = 0
+
+    def receive(self) -> bool:
+        """Read what has arrived, not much more than the next frame. Returns whether the connection still stands. Raises
+        ``FrameTooLarge``."""
+        wanted = min(max(self.reader.missing_bytes(), _READ_BYTES), _LARGEST_READ)
+        try:
+            data = self.socket.recv(wanted)
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
+        self.reader.feed(data)
+        self.user.held_bytes += len(data)
+        return bool(data)
+
+    def next_frame(self) -> Frame | None:
+        """The next frame that has arrived. Raises ``FrameTooLarge``."""
+        frame = self.reader.next()
+        if frame:
+            self.user.held_bytes -= frame.size_on_wire
+        return frame
+
+    def begin(self, request: Request) -> None:
+        """A request was read."""
+        self.requests[request.wire.request_id] = request
+        self.request_bytes += request.bytes
+        self.user.held_bytes += request.bytes
+
+    def end(self, request: Request) -> None:
+        """A request is answered."""
+        del self.requests[request.wire.request_id]
+        self.request_bytes -= request.bytes
+        self.user.held_bytes -= request.bytes
+
+    def put(self, frame: bytes, now_s: float, answer: Answer | None = None) -> None:
+        """Keep a frame until ``flush``."""
+        if not self._out:
+            self.sent_at_s = now_s
+        self._out.append((frame, answer))
+        self.unsent_bytes += len(frame)
+        self.user.held_bytes += len(frame)
+
+    def flush(self, now_s: float) -> bool:
+        """Send what the kernel takes now. Returns whether the connection still stands."""
+        out = self._out
+        while out:
+            frames = [frame for frame, _ in islice(out, _FRAMES_AT_ONCE)]
+            if self._offset:
+                frames[0] = frames[0][self._offset :]
+            try:
+                sent = self.socket.sendmsg(frames)
+            except (BlockingIOError, InterruptedError):
+                return True
+            except OSError:
+                return False
+            self.sent_at_s = now_s
+            self.unsent_bytes -= sent
+            self.user.held_bytes -= sent
+            sent += self._offset
+            while out and sent >= len(out[0][0]):
+                sent -= len(out.popleft()[0])
+            self._offset = sent
+        return True
+
+    def undelivered(self) -> list[Answer]:
+        """The answers that the kernel does not have completely."""
+        return [answer for _, answer in self._out if answer]
+
+    def close(self) -> None:
+        """Close the socket, and free what the client occupied."""
+        self.socket.close()
+        self.user.connections -= 1
+        self.user.held_bytes -= self.reader.held_bytes + self.request_bytes + self.unsent_bytes
+        self.requests.clear()
