@@ -14,6 +14,7 @@ _encode_json = json.JSONEncoder(
 _is_id = re.compile("(?:" + _protocol.ID_PATTERN + r")\Z").match
 _has_surrogate = re.compile(b"\xed[\xa0-\xbf]").search
 _INFINITY = float("inf")
+_LANE_VERSION = 1
 #: The envelope and its payload take two of the levels of nesting that a request may have.
 _DEPTH_LIMIT = _protocol.JSON_DEPTH_LIMIT - 2
 
@@ -80,10 +81,8 @@ def encode_payload(command, options):
                 raise InvalidArgument("%s needs %s" % (command, name))
             continue
         if isinstance(value, Binary) and wire_name == "message":
-            rest["encoding"] = "base64"
             if not rest.get("content_type"):
                 rest["content_type"] = value.content_type
-            value = encode_base64(value.data)
         check_kind(kind, value, name)
         payload[wire_name] = value
     if rest:
@@ -127,8 +126,10 @@ def _is_kind(kind, value):
     return isinstance(value, _TYPES.get(kind, (text_type, str)))
 
 
-def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent=None):
-    """Return the bytes of a request. Raises ``InvalidArgument``, which names a value that cannot be sent."""
+def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent, idempotency_key):
+    """Return the header of a request, and its body: the bytes of all ``Binary`` in it. Without any, the header is the
+    whole request. Raises ``InvalidArgument``, which names a value that cannot be sent."""
+    payload, bodies = _take_bodies(payload)
     envelope = ordered_dict()
     envelope["requestId"] = _text(check_id(request_id, "request id"))
     envelope["clientId"] = _text(check_id(client_id, "client id"))
@@ -138,8 +139,13 @@ def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, pa
     if traceparent is not None:
         check_kind("string", traceparent, "traceparent")
         envelope["traceparent"] = traceparent
+    if bodies:  # its two forms differ, so that its bytes do not show what is a repeat
+        envelope["idempotencyKey"] = idempotency_key
     envelope["payload"] = _checked(payload, "", _DEPTH_LIMIT + 1)
-    data = _encode_json(envelope)
+    return _utf8(_encode_json(envelope)), b"".join(bodies)
+
+
+def _utf8(data):
     if isinstance(data, text_type):
         try:
             data = data.encode("utf-8")
@@ -150,10 +156,50 @@ def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, pa
     return data
 
 
+def _take_bodies(payload):
+    """Return a payload with ``bodyBytes`` in place of ``Binary`` messages, and their bytes in the same order."""
+    if not isinstance(payload, dict):
+        return payload, []
+    bodies = []
+    payload = _without_body(payload, bodies)
+    messages = payload.get("messages")
+    if isinstance(messages, (list, tuple)):
+        items = [_without_body(item, bodies) if isinstance(item, dict) else item for item in messages]
+        payload = ordered_dict((name, items if name == "messages" else value) for name, value in payload.items())
+    return payload, bodies
+
+
+def _without_body(fields, bodies):
+    message = fields.get("message")
+    if not isinstance(message, Binary):
+        return fields
+    bodies.append(message.data)
+    result = ordered_dict((name, value) for name, value in fields.items() if name not in ("message", "encoding"))
+    result["bodyBytes"] = len(message.data)
+    if message.content_type and not result.get("contentType"):
+        result["contentType"] = message.content_type
+    return result
+
+
+def join_body(header, body):
+    """Return the bytes of a request as the mailbox has it: its bodies as base64 within the JSON."""
+    envelope = json.loads(header.decode("utf-8"), object_pairs_hook=ordered_dict)
+    payload, start = envelope["payload"], 0
+    for fields in [payload] + list(payload.get("messages") or ()):
+        length = fields.pop("bodyBytes", None) if isinstance(fields, dict) else None
+        if length is not None:
+            fields["message"] = encode_base64(body[start : start + length])
+            fields["encoding"] = u"base64"
+            start += length
+    return _utf8(_encode_json(envelope))
+
+
 def encoded_length(value):
     """Return the size of a value in a request, in bytes. Raises ``InvalidArgument`` if it cannot be sent."""
-    data = _encode_json(_checked(value, "", _DEPTH_LIMIT))
-    return len(data.encode("utf-8", "replace") if isinstance(data, text_type) else data)
+    bodies = []
+    data = _encode_json(_checked(_without_body(value, bodies), "", _DEPTH_LIMIT))
+    data = data.encode("utf-8", "replace") if isinstance(data, text_type) else data
+    return len(data) + sum(base64_length(body) for body in bodies)
 
 
 def _checked(value, where, depth):
@@ -207,13 +253,18 @@ def _text_of_native(value, where):
         raise InvalidArgument("%s: a str must be UTF-8; wrap binary data in Binary" % where)
 
 
+def base64_length(data):
+    """Return how many bytes base64 of so many needs, with the name of its field."""
+    return (len(data) + 2) // 3 * 4 + 32
+
+
 def encode_base64(data):
     """Return bytes as base64 text, for ``encoding`` "base64"."""
     return binascii.b2a_base64(data).decode("ascii").rstrip("\n")
 
 
-def decode_response(data, request_id):
-    """Return the ``data`` object of a response.
+def decode_response(data, request_id, body=None):
+    """Return the ``data`` object of a response; ``body`` has the bodies of its messages, if they are not in ``data``.
 
     Raises ``BadResponse`` if the bytes are not a response to ``request_id``, and the class of the error code if the
     daemon refused the request.
@@ -228,12 +279,74 @@ def decode_response(data, request_id):
         result = reply.get("data")
         if not isinstance(result, dict):
             raise BadResponse("the response to %s has no data" % request_id)
+        if body is not None:
+            _put_bodies(result, body, request_id)
         return result
+    error = _error_in(reply)
+    if error is None:
+        raise BadResponse("the response to %s has neither data nor an error" % request_id)
+    raise error
+
+
+def _error_in(reply):
+    """Return the exception for the error that a response has, or None."""
     error = reply.get("error")
     if not isinstance(error, dict) or not isinstance(error.get("code"), text_type):
-        raise BadResponse("the response to %s has neither data nor an error" % request_id)
+        return None
     code = str(error["code"]) if error["code"] in ERRORS_BY_CODE else error["code"]
-    raise ERRORS_BY_CODE.get(code, ServerError)(code, error.get("message") or "")
+    return ERRORS_BY_CODE.get(code, ServerError)(code, error.get("message") or "")
+
+
+def encode_hello(client_id):
+    """Return the header of the first frame on a connection of the lane."""
+    return _utf8(_encode_json({"hello": {"versions": [_LANE_VERSION], "clientId": _text(client_id)}}))
+
+
+def decode_hello(data):
+    """Return how many bytes a frame to the daemon may have. Raises ``BadResponse``."""
+    try:
+        return int(json.loads(data.decode("utf-8"))["hello"]["requestBytes"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadResponse("the daemon's hello cannot be read: %r" % (error,))
+
+
+def encode_cancel(request_id):
+    """Return the header of the frame that ends the wait of a request."""
+    return _utf8(_encode_json({"cancel": _text(request_id)}))
+
+
+def error_of_connection(data):
+    """Return the exception for an error that answers no request, or None if ``data`` is something else."""
+    try:
+        reply = json.loads(data.decode("utf-8"))
+    except ValueError:
+        return None
+    return _error_in(reply) if isinstance(reply, dict) and "requestId" not in reply else None
+
+
+def _put_bodies(data, body, request_id):
+    """Give the messages of an answer their bodies, as the mailbox has them."""
+    view, start = memoryview(body), 0
+    entries = data.get("messages")
+    entries = [data] + (entries if isinstance(entries, list) else [])
+    try:
+        for entry in entries:
+            inner = entry.get("message")
+            message = inner if isinstance(inner, dict) else entry
+            length = message.pop("bodyBytes", None)
+            if length is None:
+                continue
+            encoding = message.pop("encoding")
+            part = view[start : start + length].tobytes()
+            start += sum(one["bodyBytes"] for one in message.pop("parts", ())) or length
+            if encoding == "binary":
+                message["payload"], message["encoding"] = encode_base64(part), u"base64"
+                message.setdefault("contentType", u"application/octet-stream")
+            else:
+                text = part.decode("utf-8")
+                message["payload"] = json.loads(text) if encoding == "json" else text
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadResponse("the response to %s has bodies that cannot be read: %s" % (request_id, error))
 
 
 def decode_body(message):

@@ -191,7 +191,7 @@ class MailboxExchange(Exchange):
         return data.decode("utf-8", "replace") if data else None
 
     def _take(self):
-        """Read and remove the response file. Return its bytes, None if it does not exist."""
+        """Read and remove the response file. Return it as an answer, None if it does not exist."""
         path = self._response
         try:
             fd = open_fd(path, os.O_RDONLY | NO_FOLLOW | os.O_NONBLOCK)
@@ -213,7 +213,7 @@ class MailboxExchange(Exchange):
         if data is None:
             raise BadResponse("%s is larger than %d bytes" % (path, RESPONSE_BYTES_LIMIT))
         unlink_if_possible(path)
-        return data
+        return data, None
 
     def _withdraw(self):
         """Remove the request file: a request that is not being executed yet never will be."""

@@ -16,17 +16,24 @@ class Request(object):
 
     To send it again after a crash of the application, store ``client_id``, ``request_id``, ``file_name`` and ``data``,
     and create it from them. ``lock``: a client that waits for its answer locks the file. ``sent``: it was sent before.
+    ``header`` and ``body`` are what is sent over the lane.
     """
 
-    __slots__ = ("client_id", "data", "file_name", "lock", "request_id", "sent")
+    __slots__ = ("body", "client_id", "file_name", "header", "lock", "request_id", "sent")
 
-    def __init__(self, client_id, request_id, file_name, data, lock=False, sent=False):
+    def __init__(self, client_id, request_id, file_name, data, lock=False, sent=False, body=b""):
         self.client_id = _codec.check_id(client_id, "client id")
         self.request_id = _codec.check_id(request_id, "request id")
         self.file_name = file_name.encode("utf-8") if PY2 and isinstance(file_name, text_type) else str(file_name)
-        self.data = data
+        self.header = data
+        self.body = body
         self.lock = lock
         self.sent = sent
+
+    @property
+    def data(self):
+        """The bytes of the request's file."""
+        return _codec.join_body(self.header, self.body) if self.body else self.header
 
     def __repr__(self):
         return "<Request %s of %s>" % (self.request_id, self.client_id)
@@ -38,18 +45,19 @@ def create_request(client_id, command, payload, timeout_s, max_bytes, request_id
     request_id = _codec.check_id(random_digits[:32] if request_id is None else request_id, "request id")
     now_s = time.time()
     now_ms = int(now_s * 1000)
-    data = _codec.encode_request(
-        request_id, client_id, command, now_ms, now_ms + int(timeout_s * 1000), payload, traceparent
+    header, body = _codec.encode_request(
+        request_id, client_id, command, now_ms, now_ms + int(timeout_s * 1000), payload, traceparent, random_digits[:32]
     )
-    if len(data) > max_bytes:
+    size_bytes = len(header) + (_codec.base64_length(body) if body else 0)
+    if size_bytes > max_bytes:
         raise InvalidArgument(
             "the request has %d bytes, more than max_request_bytes (%d): send less, or refer to a file"
-            % (len(data), max_bytes)
+            % (size_bytes, max_bytes)
         )
     # Sorts by time, and no other user can guess it.
     file_name = "%017d-%s-%s%s" % (now_s * 1000000, random_digits[32:], request_id, REQUEST_SUFFIX)
     lock = bool(payload.get("waitMs") and payload.get("waitLock") is True)
-    return Request(client_id, request_id, file_name, data, lock)
+    return Request(client_id, request_id, file_name, header, lock, body=body)
 
 
 def check_timeout(timeout_s):

@@ -34,7 +34,8 @@ class Exchange(object):
         raise NotImplementedError
 
     def wait(self, deadline):
-        """Wait for the answer and return its bytes, or None if it has not come yet.
+        """Wait for the answer and return it, or None if it has not come yet: the bytes of its JSON, and those of its
+        bodies (None: they are in the JSON).
 
         Returns at the deadline, and at least once a second. Raises ``RequestRejected``, ``BadResponse`` or
         ``MailboxError``.
@@ -42,7 +43,7 @@ class Exchange(object):
         raise NotImplementedError
 
     def cancel(self, grace_s):
-        """Withdraw the request, so that it is not executed later. Return the answer's bytes if they come within
+        """Withdraw the request, so that it is not executed later. Return the answer, as ``wait`` does, if it comes within
         ``grace_s``, else None."""
         raise NotImplementedError
 
@@ -56,7 +57,7 @@ class Exchange(object):
 
 
 def send(transport, request, timeout_s, keep=False, give_up=None):
-    """Send a request and return the bytes of its answer.
+    """Send a request and return its answer, as ``Exchange.wait`` does.
 
     A request without an answer after ``timeout_s`` is withdrawn, unless ``keep``. It is also withdrawn as soon as
     ``give_up()`` is true, which is called at least once a second: raises ``RequestWithdrawn`` then. Raises what the

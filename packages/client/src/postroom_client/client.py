@@ -4,11 +4,18 @@ from . import _batches, _paging, _transport
 from ._codec import check_id, check_kind, decode_response, encode_payload
 from ._compat import native_name, native_path
 from ._delivery import Delivery, deliveries_of, mark_settled, split_lease
+from ._lane import Lane
 from ._mailbox import Mailbox
 from ._process_local import ProcessLocal
 from ._protocol import DEAD_DIR, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
 from ._request import check_timeout, create_client_id, create_request
-from .errors import InvalidArgument, PostroomError
+from .errors import InvalidArgument, LeaseExpired, PostroomError
+
+
+def _open_transport(mailbox, name):
+    if name not in ("auto", "lane", "mailbox"):
+        raise InvalidArgument("transport must be auto, lane or mailbox, not %r" % (name,))
+    return mailbox if name == "mailbox" else Lane(mailbox, only=name == "lane")
 
 
 class Client(object):
@@ -25,11 +32,14 @@ class Client(object):
     Threads may share a client, and it may be used in a forked child. Creating one touches no file. ``polling`` turns
     inotify off, for file systems that do not report changes. ``requests_dir``, ``responses_dir`` and ``dead_dir`` are
     the names of directories in ``ipc_root``, which the daemon's configuration may change.
+
+    ``transport`` "auto" uses the daemon's socket (the lane) where it is, and files otherwise; "lane" and "mailbox" use
+    nothing else. All of them promise the same.
     """
 
     def __init__(
         self, ipc_root="./ipc", client_id=None, timeout=30.0, polling=False, max_request_bytes=REQUEST_BYTES_DEFAULT,
-        requests_dir=REQUESTS_DIR, responses_dir=RESPONSES_DIR, dead_dir=DEAD_DIR
+        requests_dir=REQUESTS_DIR, responses_dir=RESPONSES_DIR, dead_dir=DEAD_DIR, transport="auto"
     ):
         self.ipc_root = native_path(ipc_root)
         self.timeout = check_timeout(timeout)
@@ -37,7 +47,7 @@ class Client(object):
         self._fixed_id = check_id(client_id, "client id") if client_id is not None else None
         self._generated_id = ProcessLocal(create_client_id)
         names = [native_name(name) for name in (requests_dir, responses_dir, dead_dir)]
-        self._transport = Mailbox(self.ipc_root, polling, *names)
+        self._transport = _open_transport(Mailbox(self.ipc_root, polling, *names), transport)
         self._reply_queues = None
         self._closed = False
 
@@ -68,8 +78,8 @@ class Client(object):
         if self._closed:
             raise InvalidArgument("this client is closed")
         timeout_s = self.timeout if timeout is None else check_timeout(timeout)
-        answer = _transport.send(self._transport, request, timeout_s, keep, give_up)
-        return decode_response(answer, request.request_id)
+        data, body = _transport.send(self._transport, request, timeout_s, keep, give_up)
+        return decode_response(data, request.request_id, body)
 
     def is_daemon_running(self):
         """Return whether a daemon serves the mailbox now, or None if this user may not test its liveness lock."""
@@ -145,11 +155,17 @@ class Client(object):
             timeout = self.timeout + wait_ms / 1000.0
         elif wait_ms:
             wait_ms = min(wait_ms, int(check_timeout(timeout) * 900))
-        data = self._send(
-            "consume_next", timeout, queue=queue, consumer_id=consumer_id,
-            visibility_timeout_sec=visibility_timeout_sec, wait_ms=wait_ms,
-            wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as, max=max
-        )
+        for is_last in (False, True):
+            try:
+                data = self._send(
+                    "consume_next", timeout, queue=queue, consumer_id=consumer_id,
+                    visibility_timeout_sec=visibility_timeout_sec, wait_ms=wait_ms,
+                    wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as, max=max
+                )
+                break
+            except LeaseExpired:  # the answer was lost with its connection, and the lease was returned
+                if is_last:
+                    raise
         return deliveries_of(data, max)
 
     def ack(self, message_key, lease_id=None, consumer_id=None, timeout=None):

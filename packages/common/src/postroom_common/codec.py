@@ -16,6 +16,8 @@ from .errors import CommandError, RequestRejected
 from .protocol import JSON_DEPTH_LIMIT, ErrorCode, is_id
 from .trace import is_traceparent
 
+#: The longest ``idempotencyKey``, in bytes.
+IDEMPOTENCY_KEY_LIMIT: Final = 256
 _INTEGER_LIMIT = 2.0**63
 #: Types of a time in the envelope.
 _TIMES = frozenset({int, type(None), float, bool})
@@ -24,7 +26,8 @@ _TIMES = frozenset({int, type(None), float, bool})
 class Request(NamedTuple):
     """A request with valid ids, so that it can be answered. ``problem`` is the answer if the rest is invalid.
 
-    ``traceparent`` is the trace of the request (W3C Trace Context), or empty.
+    ``traceparent`` is the trace of the request (W3C Trace Context), or empty. ``idempotency_key`` is what a repeat has in
+    common with the first request; if it is empty, its bytes.
     """
 
     request_id: str
@@ -34,6 +37,7 @@ class Request(NamedTuple):
     payload: dict[str, Any]
     problem: CommandError | None = None
     traceparent: str = ""
+    idempotency_key: str = ""
 
 
 def strict_loads(data: bytes) -> Any:
@@ -111,7 +115,9 @@ def decode_request(data: bytes, client: str | None = None) -> Request:
     if type(command) is str and command and times_valid and type(payload) is dict:
         trace = envelope.get("traceparent") or payload.get("traceparent")
         traceparent = trace if trace is not None and is_traceparent(trace) else ""
-        return Request(request_id, client_id, command, max(deadline, 0), payload, None, traceparent)
+        key = envelope.get("idempotencyKey")
+        if key is None or (type(key) is str and 0 < len(key.encode()) <= IDEMPOTENCY_KEY_LIMIT):
+            return Request(request_id, client_id, command, max(deadline, 0), payload, None, traceparent, key or "")
     return Request(request_id, client_id, str(command or ""), 0, {}, _envelope_problem(envelope))
 
 
@@ -133,7 +139,11 @@ def _envelope_problem(envelope: dict[str, Any]) -> CommandError:
         value = envelope.get(name)
         if type(value) not in _TIMES or (name == "deadlineMs" and type(_milliseconds(value)) is not int):
             return CommandError(ErrorCode.PARSE_ERROR, f"{name} must be a number: Unix milliseconds")
-    return CommandError(ErrorCode.PARSE_ERROR, "payload must be an object")
+    if type(envelope.get("payload")) not in (dict, type(None)):
+        return CommandError(ErrorCode.PARSE_ERROR, "payload must be an object")
+    return CommandError(
+        ErrorCode.INVALID_REQUEST, f"idempotencyKey must be a string of 1 to {IDEMPOTENCY_KEY_LIMIT} bytes of UTF-8"
+    )
 
 
 def encode_reply(request_id: str, data: dict[str, Any], default: Callable[[Any], Any] | None = None) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from postroom_common.codec import Request as WireRequest
 from postroom_common.events import Event
 
 from ..model.principal import Account
@@ -23,9 +24,13 @@ REPEATS_MS: Final = 600_000
 ANSWERS = 5_000
 
 
+def repeated_bytes(wire: WireRequest, data: bytes) -> bytes:
+    """What a repeat of a request has in common with it: its idempotency key if it has one, otherwise its bytes."""
+    return b"\0" + wire.idempotency_key.encode() if wire.idempotency_key else data
+
+
 def request_key(account: Account, data: bytes) -> bytes:
-    """The idempotency key of a request that a door recognises by its account and its bytes, which contain clientId and
-    requestId."""
+    """The idempotency key of a request that a door recognises by its account and by ``data``, its ``repeated_bytes``."""
     digest = _salted(account).copy()
     digest.update(data)
     return digest.digest()

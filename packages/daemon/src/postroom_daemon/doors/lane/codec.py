@@ -87,17 +87,18 @@ def _shower(bodies: list[bytes]) -> Callable[[Any], dict[str, Any]]:
         if type(view) is not MessageView:
             raise TypeError(f"an answer contains {type(view).__name__}")
         bodies.extend(part.data for part in view.parts)
-        shown = {**view.fields, **_described(view.parts[0])}
+        shown = {**view.fields, **_described(view.parts[0], view.as_value)}
         shown["attributes"] = value_to_wire(view.attributes, view.as_value)
         if len(view.parts) > 1:
-            shown["parts"] = [_described(part) | ({"name": part.name} if part.name else {}) for part in view.parts]
+            shown["parts"] = [_described(part, view.as_value) | {"name": part.name} for part in view.parts]
         return shown
 
     return show
 
 
-def _described(part: Part) -> dict[str, Any]:
-    described: dict[str, Any] = {"bodyBytes": len(part.data), "encoding": _NAMES[part.form]}
+def _described(part: Part, as_value: bool) -> dict[str, Any]:
+    form = Form.TEXT if part.form is Form.JSON and not as_value else part.form
+    described: dict[str, Any] = {"bodyBytes": len(part.data), "encoding": _NAMES[form]}
     if part.content_type:
         described["contentType"] = part.content_type
     return described

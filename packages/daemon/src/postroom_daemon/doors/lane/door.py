@@ -22,7 +22,7 @@ from postroom_common.errors import CommandError, RequestRejected
 from postroom_common.lane import LANE_VERSION, SOCKET_NAME, Frame, FrameTooLarge, encode_frame
 from postroom_common.protocol import ErrorCode, is_id
 
-from ...broker.idempotency import request_key
+from ...broker.idempotency import repeated_bytes, request_key
 from ...config.settings import Settings
 from ...model.principal import Principal
 from ...model.request import Answer, Request
@@ -413,7 +413,7 @@ class Lane(Door):
         request = Request(
             wire=wire,
             who=Principal(wire.client_id, connection.uid),
-            key=request_key(connection.uid, header + frame.body if frame.body else header),
+            key=request_key(connection.uid, repeated_bytes(wire, header + frame.body if frame.body else header)),
             arrived_wall=self._clock.wall_ms(),
             on_answer=lambda answer: self._respond(connection, request, answer),
             read_body=read_body,

@@ -17,7 +17,7 @@ from postroom_common.codec import Request as WireRequest
 from postroom_common.codec import decode_request
 from postroom_common.errors import RequestRejected
 
-from ...broker.idempotency import request_key
+from ...broker.idempotency import repeated_bytes, request_key
 from ...config.settings import Settings
 from ...model.principal import Principal
 from ...model.request import Answer, Request, json_body
@@ -268,7 +268,7 @@ class Mailbox(Door):
         return Request(
             wire,
             who,
-            request_key(uid, data),
+            request_key(uid, repeated_bytes(wire, data)),
             taken.ctime_ns // 1_000_000,
             lambda answer: self._respond(name, uid, answer),
             lambda: self._is_alive(name),
