@@ -136,7 +136,7 @@ def test_the_deepest_message_that_the_client_sends_is_read_by_the_daemons_codec(
     message: list[Any] = []
     for _ in range(JSON_DEPTH_LIMIT - 3):
         message = [message]
-    data = _codec.encode_request("r", "c", "publish", 1, 2, {"queue": "q", "message": message})
+    data, _ = _codec.encode_request("r", "c", "publish", 1, 2, {"queue": "q", "message": message})
     assert decode_request(data).payload["message"] == message
     one_deeper = data.replace(b'"message":', b'"message":[', 1).replace(b"}}", b"]}}", 1)
     assert json.loads(one_deeper)

@@ -1,4 +1,4 @@
-"""Every golden vector, judged by the codec, by the client, and by a running daemon through its mailbox."""
+"""Every golden vector, judged by the codec, by the client, and by a running daemon through its mailbox and its lane."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from postroom_common.errors import RequestRejected
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, Kind, resolve_command
 from tests.wire.audit import audit
 from tests.wire.daemon import Daemon, Sent
+from tests.wire.lane import LaneClient, as_in_mailbox
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "v1"
 
@@ -106,9 +107,10 @@ def test_the_client_writes_an_equal_request(vector: Vector) -> None:
     expect = vector["expect"]
     if expect["deadlineMs"] > 2**63:
         expect = {**expect, "deadlineMs": 1}
-    written = client_codec.encode_request(
+    written, body = client_codec.encode_request(
         expect["requestId"], expect["clientId"], expect["command"], 1, expect["deadlineMs"], expect["payload"]
     )
+    assert not body
     request = decode_request(written)
     assert request.problem is None
     assert (request.request_id, request.client_id) == (expect["requestId"], expect["clientId"])
@@ -152,13 +154,24 @@ def test_the_client_reads_every_response_of_a_conversation(talk: Vector) -> None
 # --- a running daemon ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for all vectors: they are independent of each other."""
+class DaemonBehindADoor(Daemon):
+    """A daemon to which requests go through one of its doors."""
+
+    lane: LaneClient | None = None
+
+
+@pytest.fixture(scope="module", params=["mailbox", "lane"])
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonBehindADoor]:
+    """One daemon for all vectors of a door: they are independent of each other."""
     parent = tmp_path_factory.mktemp("vectors")
-    daemon = Daemon(parent / "root").start()
+    daemon = DaemonBehindADoor(parent / "root")
+    daemon.start()
+    if request.param == "lane":
+        daemon.lane = LaneClient(daemon.ipc)
     try:
         yield daemon
+        if daemon.lane:
+            daemon.lane.close()
         daemon.stop()
     finally:
         daemon.kill()
@@ -168,27 +181,36 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     audit(daemon.events())
 
 
-def exchange(daemon: Daemon, data: bytes, request_id: str, client_id: str, name: str = "") -> dict[str, Any]:
+def exchange(
+    daemon: DaemonBehindADoor, data: bytes, request_id: str, client_id: str, name: str = ""
+) -> dict[str, Any]:
     """Send exactly these bytes; the response."""
+    if daemon.lane:
+        daemon.lane.send(data)
+        answer = as_in_mailbox(*daemon.lane.receive())
+        assert answer["requestId"] == request_id
+        return answer
     return daemon.again(Sent(name or daemon.new_name(), request_id, client_id, data))
 
 
 @pytest.fixture(scope="module")
-def set_aside(daemon: Daemon) -> dict[str, str]:
+def set_aside(daemon: DaemonBehindADoor) -> dict[str, str]:
     """All requests that nobody can be answered for, put at once: name of the vector to name of the file."""
+    if daemon.lane:
+        return {}
     rejected = [vector for vector in load("envelope-invalid") if "dead" in vector["expect"]]
     return {vector["name"]: daemon.put(bytes_of(vector["request"])) for vector in rejected}
 
 
 @every(*VALID)
-def test_the_daemon_answers_a_valid_request(vector: Vector, daemon: Daemon) -> None:
+def test_the_daemon_answers_a_valid_request(vector: Vector, daemon: DaemonBehindADoor) -> None:
     expect = vector["expect"]
     response = exchange(daemon, bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
     assert (response["error"]["code"] if not response["ok"] else "ok") == expect["reply"], response
 
 
 @every("bodies", "queue-names")
-def test_the_daemon_delivers_the_published_message(vector: Vector, daemon: Daemon) -> None:
+def test_the_daemon_delivers_the_published_message(vector: Vector, daemon: DaemonBehindADoor) -> None:
     expect, shown = vector["expect"], vector["expect"]["shown"]
     queue = expect["payload"]["queue"]
     again = json.dumps(json.loads(bytes_of(vector["request"])) | {"requestId": f"again-{time.time_ns()}"}).encode()
@@ -205,7 +227,7 @@ def test_the_daemon_delivers_the_published_message(vector: Vector, daemon: Daemo
     assert (as_value["queue"], as_value["attempt"]) == (queue, 1)
 
 
-def take(daemon: Daemon, queue: str, key: str, **options: Any) -> dict[str, Any]:
+def take(daemon: DaemonBehindADoor, queue: str, key: str, **options: Any) -> dict[str, Any]:
     """The message of a key as a consumer gets it; everything is put back as it was."""
     leases = []
     try:
@@ -222,8 +244,18 @@ def take(daemon: Daemon, queue: str, key: str, **options: Any) -> dict[str, Any]
 
 @every("envelope-invalid", having="dead")
 def test_the_daemon_rejects_requests_that_it_cannot_answer(
-    vector: Vector, daemon: Daemon, set_aside: dict[str, str]
+    vector: Vector, daemon: DaemonBehindADoor, set_aside: dict[str, str]
 ) -> None:
+    if daemon.lane and vector["name"] == "clientId missing":  # it is in hello
+        assert exchange(daemon, bytes_of(vector["request"]), "r", "wire")["ok"]
+        return
+    if daemon.lane:
+        with LaneClient(daemon.ipc) as client:
+            client.send(bytes_of(vector["request"]))
+            error = client.receive()[0]
+            assert "requestId" not in error and vector["expect"]["dead"] in error["error"]["message"]
+            assert client.is_ended()
+        return
     name = set_aside[vector["name"]]
     reason = daemon.dead / (name + ".reason")
     daemon.wait(lambda: reason.exists() and not (daemon.requests / name).exists(), f"{name} to be set aside")
@@ -234,7 +266,7 @@ def test_the_daemon_rejects_requests_that_it_cannot_answer(
 
 
 @every("envelope-invalid", "commands-invalid", having="error")
-def test_the_daemon_refuses_with_the_code(vector: Vector, daemon: Daemon) -> None:
+def test_the_daemon_refuses_with_the_code(vector: Vector, daemon: DaemonBehindADoor) -> None:
     expect = vector["expect"]
     response = exchange(daemon, bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
     assert response["ok"] is False
@@ -243,7 +275,7 @@ def test_the_daemon_refuses_with_the_code(vector: Vector, daemon: Daemon) -> Non
 
 
 @pytest.mark.parametrize("talk", load("conversations"), ids=lambda talk: talk["name"])
-def test_the_daemon_holds_the_conversation(talk: Vector, daemon: Daemon) -> None:
+def test_the_daemon_holds_the_conversation(talk: Vector, daemon: DaemonBehindADoor) -> None:
     ids: dict[str, str] = {}
     sent: dict[bytes, tuple[str, dict[str, Any]]] = {}
     for step in talk["steps"]:

@@ -40,7 +40,7 @@ def bytes_of(source):
 
 def encoded(message):
     payload = _codec.encode_payload("publish", {"queue": "q", "message": message})
-    return _codec.encode_request("r1", "c1", "publish", 1, 2, payload)
+    return _codec.encode_request("r1", "c1", "publish", 1, 2, payload)[0]
 
 
 def round_trip(message):
@@ -51,7 +51,7 @@ class ARequest(unittest.TestCase):
     def test_has_the_same_bytes_on_every_interpreter(self):
         options = {"timestamp": 7, "priority": -1, "message": u"h\xe9 \u2028 \U0001f600 \"\\\n", "queue": "q"}
         payload = _codec.encode_payload("publish", options)
-        data = _codec.encode_request("r1", "c1", "publish", 1, 2, payload)
+        data = _codec.encode_request("r1", "c1", "publish", 1, 2, payload)[0]
         self.assertEqual(
             data,
             u'{"requestId":"r1","clientId":"c1","command":"publish","timestampMs":1,"deadlineMs":2,"payload":'
@@ -240,7 +240,7 @@ class TheGoldenVectors(unittest.TestCase):
         for name in ("envelope-valid", "commands-valid", "cpp-requests", "bodies", "queue-names"):
             for vector in vectors(name):
                 expect = vector["expect"]
-                data = _codec.encode_request(
+                data, _ = _codec.encode_request(
                     expect["requestId"], expect["clientId"], expect["command"], 1, 2, expect["payload"]
                 )
                 self.assertEqual(json.loads(data.decode("utf-8"))["payload"], expect["payload"], vector["name"])

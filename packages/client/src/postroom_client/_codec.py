@@ -126,9 +126,11 @@ def _is_kind(kind, value):
     return isinstance(value, _TYPES.get(kind, (text_type, str)))
 
 
-def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent, idempotency_key):
+def encode_request(
+    request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent=None, idempotency_key=None
+):
     """Return the header of a request, and its body: the bytes of all ``Binary`` in it. Without any, the header is the
-    whole request. Raises ``InvalidArgument``, which names a value that cannot be sent."""
+    whole request; with some, a repeat is recognised by ``idempotency_key``. Raises ``InvalidArgument``, which names a value that cannot be sent."""
     payload, bodies = _take_bodies(payload)
     envelope = ordered_dict()
     envelope["requestId"] = _text(check_id(request_id, "request id"))
@@ -139,7 +141,7 @@ def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, pa
     if traceparent is not None:
         check_kind("string", traceparent, "traceparent")
         envelope["traceparent"] = traceparent
-    if bodies:  # its two forms differ, so that its bytes do not show what is a repeat
+    if bodies and idempotency_key is not None:  # its two forms differ, so that its bytes do not show what is a repeat
         envelope["idempotencyKey"] = idempotency_key
     envelope["payload"] = _checked(payload, "", _DEPTH_LIMIT + 1)
     return _utf8(_encode_json(envelope)), b"".join(bodies)

@@ -133,6 +133,13 @@ class Settings:
     lane_requests: int = setting(
         "lane.requests", 256, "requests of a connection that are read before one is answered", low=1, high=65536
     )
+    lane_frame_ms: int = setting(
+        "lane.frameMs",
+        30000,
+        "longest time for a request to arrive, once it has begun, and for a client to read some of its answers",
+        low=1000,
+        high=_MS_CEILING,
+    )
     lane_user_bytes: int = setting(
         "lane.userBytes",
         33554432,

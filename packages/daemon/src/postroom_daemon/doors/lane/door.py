@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 #: Descriptors for the rest of the daemon.
 _RESERVED_DESCRIPTORS: Final = 160
-#: Seconds for a frame from its first byte to its last, for ``hello``, and for a client to read something.
-_PATIENCE_S: Final = 30.0
 #: Unread answers (bytes) of a connection beyond which nothing more is read from it.
 _UNSENT_LIMIT: Final = 1024 * 1024
 _ACCEPTED_AT_ONCE: Final = 64
@@ -179,16 +177,16 @@ class Lane(Door):
 
     def tick(self, now: Now, files_wall_ms: int) -> list[Request]:
         """See ``Door``."""
-        now_s = time.monotonic()
+        now_s, patience_s = time.monotonic(), self._settings.lane_frame_ms / 1000
         for connection in list(self._connections.values()):
             if connection.fd in self._unready and self._is_ready_for(connection.uid):
                 self._unready.discard(connection.fd)
                 self._watch(connection)
             since = connection.frame_since_s
-            if since is not None and now_s - since > _PATIENCE_S:
+            if since is not None and now_s - since > patience_s:
                 what = "a frame" if connection.client_id else "hello"
-                self._refuse(connection, ErrorCode.TIMEOUT, f"{what} was not complete within {_PATIENCE_S:.0f} s")
-            elif connection.unsent_bytes and now_s - connection.sent_at_s > _PATIENCE_S:
+                self._refuse(connection, ErrorCode.TIMEOUT, f"{what} was not complete within {patience_s:g} s")
+            elif connection.unsent_bytes and now_s - connection.sent_at_s > patience_s:
                 self._drop(connection)
         self._recheck_full()
         self.flush()
