@@ -150,7 +150,9 @@ def _held(event: Event, ledger: Ledger, *states: str) -> Message:
     assert message.state in states, f"{event['type']} of {event['key']} while it is {message.state}"
     assert message.lease, f"{event['type']} of {event['key']}, which is not leased"
     assert event["lease"] == message.lease, f"{event['type']} under {event['lease']}, held under {message.lease}"
-    if event["req"] in ledger.asked:
+    if event.get("undelivered"):
+        assert event["type"] == "released" and event["req"] not in ledger.asked, event
+    elif event["req"] in ledger.asked:
         assert event["engineMs"] < message.until, f"a late holder was heard: {event}"
     else:
         assert event["engineMs"] >= message.until, f"a lease was ended too early: {event}"
@@ -177,7 +179,8 @@ def _released(event: Event, ledger: Ledger) -> None:
         assert event["attempt"] == message.attempt, f"a dead letter has made {message.attempt} attempts: {event}"
         return
     assert "state" not in event, f"given back among the dead: {event}"
-    assert event["req"] in ledger.asked or event["req"] in ledger.imported, f"given back unasked: {event}"
+    is_explained = event["req"] in ledger.asked or event["req"] in ledger.imported or event.get("undelivered")
+    assert is_explained, f"given back unasked: {event}"
     assert event["attempt"] == message.attempt - 1, f"after attempt {message.attempt}: {event}"
     message.state, message.attempt, message.due = "ready", event["attempt"], 0
 

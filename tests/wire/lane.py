@@ -34,7 +34,11 @@ class LaneClient:
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         path = str(ipc / "lane.sock")
-        wait_until(lambda: self._connects(path), "the lane is there")
+        try:
+            wait_until(lambda: self._connects(path), "the lane is there")
+        except BaseException:
+            self.socket.close()
+            raise
         self._received = b""
         self.hello: Fields | None = None
         if greet:

@@ -16,6 +16,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _READ_BYTES: Final = 64 * 1024
 _LARGEST_READ: Final = 1024 * 1024
 _FRAMES_AT_ONCE: Final = 64
+_FIRST_GUESS: Final = 64 * 1024
 
 
 def uid_of_peer(peer: socket.socket) -> int:
@@ -28,10 +29,11 @@ def uid_of_peer(peer: socket.socket) -> int:
 class User:
     """The connections of a uid, and the memory that they occupy."""
 
-    __slots__ = ("connections", "held_bytes")
+    __slots__ = ("connections", "expected_bytes", "held_bytes")
 
     def __init__(self) -> None:
         self.connections = self.held_bytes = 0
+        self.expected_bytes = 0  # of the answers to requests that were read in this turn
 
 
 class Connection:
@@ -56,6 +58,8 @@ class Connection:
         self._out: deque[tuple[bytes, Answer | None]] = deque()
         self._offset = 0  # of what the kernel has of the first one
         self.unsent_bytes = 0
+        self.answer_bytes = _FIRST_GUESS  # of the answer to one request, as expected
+        self.expected_bytes = 0  # of the answers to requests that were read in this turn
 
     def receive(self) -> bool:
         """Read what has arrived, not much more than the next frame. Returns whether the connection still stands. Raises
@@ -84,6 +88,11 @@ class Connection:
         self.request_bytes += request.bytes
         self.user.held_bytes += request.bytes
 
+    def expect(self, count_bytes: int) -> None:
+        """Expect answers to the requests that were read, until ``flush``."""
+        self.expected_bytes += count_bytes
+        self.user.expected_bytes += count_bytes
+
     def end(self, request: Request) -> None:
         """A request is answered."""
         del self.requests[request.wire.request_id]
@@ -97,9 +106,11 @@ class Connection:
         self._out.append((frame, answer))
         self.unsent_bytes += len(frame)
         self.user.held_bytes += len(frame)
+        self.answer_bytes = max(len(frame), self.answer_bytes // 2)
 
     def flush(self, now_s: float) -> bool:
         """Send what the kernel takes now. Returns whether the connection still stands."""
+        self.expect(-self.expected_bytes)
         out = self._out
         while out:
             frames = [frame for frame, _ in islice(out, _FRAMES_AT_ONCE)]
@@ -127,6 +138,7 @@ class Connection:
     def close(self) -> None:
         """Close the socket, and free what the client occupied."""
         self.socket.close()
+        self.expect(-self.expected_bytes)
         self.user.connections -= 1
         self.user.held_bytes -= self.reader.held_bytes + self.request_bytes + self.unsent_bytes
         self.requests.clear()

@@ -20,7 +20,7 @@ import orjson
 from postroom_common.codec import decode_request, strict_loads
 from postroom_common.errors import CommandError, RequestRejected
 from postroom_common.lane import LANE_VERSION, SOCKET_NAME, Frame, FrameTooLarge, encode_frame
-from postroom_common.protocol import ErrorCode, is_id
+from postroom_common.protocol import REQUEST_BYTES_DEFAULT, ErrorCode, is_id
 
 from ...broker.idempotency import repeated_bytes, request_key
 from ...config.settings import Settings
@@ -36,8 +36,10 @@ log = logging.getLogger(__name__)
 
 #: Descriptors for the rest of the daemon.
 _RESERVED_DESCRIPTORS: Final = 160
-#: Unread answers (bytes) of a connection beyond which nothing more is read from it.
+#: Unread answers (bytes) of a connection beyond which nothing more is read from it; and beyond which no more messages
+#: are delivered to it: one may be as large as a request.
 _UNSENT_LIMIT: Final = 1024 * 1024
+_UNDELIVERABLE: Final = 4 * REQUEST_BYTES_DEFAULT
 _ACCEPTED_AT_ONCE: Final = 64
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
@@ -157,7 +159,6 @@ class Lane(Door):
             connection = self._unread.popleft()
             if connection.fd in self._connections:
                 self._read(connection, limit, requests)
-        self.flush()
         return requests
 
     def flush(self) -> None:
@@ -274,6 +275,14 @@ class Lane(Door):
             or connection.user.held_bytes >= self._settings.lane_user_bytes
         )
 
+    def _expects_enough(self, connection: Connection) -> bool:
+        """Whether the answers to the requests of this turn may well be as many as a connection, or its user, may have
+        unread."""
+        return connection.expected_bytes > 0 and (
+            connection.unsent_bytes + connection.expected_bytes >= _UNSENT_LIMIT
+            or connection.user.held_bytes + connection.user.expected_bytes >= self._settings.lane_user_bytes
+        )
+
     def _recheck_full(self) -> None:
         for fd in list(self._full):
             connection = self._connections[fd]
@@ -331,7 +340,7 @@ class Lane(Door):
             if self._is_full(connection):
                 self._full.add(connection.fd)
                 break
-            if len(requests) >= limit:
+            if len(requests) >= limit or self._expects_enough(connection):
                 self._unread.append(connection)
                 return
             try:
@@ -345,6 +354,8 @@ class Lane(Door):
                 request = self._request_of(connection, frame)
                 if request:
                     requests.append(request)
+                    connection.expect(connection.answer_bytes)
+                    self._changed[connection.fd] = connection
             else:
                 self._greet(connection, frame)
         if connection.client_id:
@@ -440,9 +451,12 @@ class Lane(Door):
             self._broker.return_undelivered(answer)
             return
         connection.end(request)
+        too_much = connection.unsent_bytes > _UNDELIVERABLE or connection.user.held_bytes > self._settings.lane_user_bytes
+        if too_much and answer.leases:
+            self._broker.return_undelivered(answer)
+            text = f"{connection.unsent_bytes} bytes of answers are unread on this connection: read them first"
+            answer = Answer(error=CommandError(ErrorCode.QUOTA_EXCEEDED, text))
         self._put(connection, encode_answer(request.wire.request_id, answer), answer)
-        if connection.user.held_bytes > 2 * self._settings.lane_user_bytes:
-            self._drop(connection)
 
 
 def _foreign(client_id: str) -> str:
