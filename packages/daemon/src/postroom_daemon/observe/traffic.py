@@ -25,8 +25,8 @@ _REFUSED: Final = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 _PARTS_LIMIT: Final = 1024
 _PART_BYTES: Final = 512
 
-#: What such a part is made of: who, command, queue, error code.
-_Key = tuple[Principal, str, str, str]
+#: What such a part is made of: who, command, queue, error code, door.
+_Key = tuple[Principal, str, str, str, str]
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class TrafficLog:
             wanted = suppressed is not None
         if wanted or self._requests % self.sample_every == 0:
             wire = request.wire
-            key = (request.who, request.command or wire.command[:80], request.queue, code)
+            key = (request.who, request.command or wire.command[:80], request.queue, code, request.door)
             us, further = took_ns // 1000, b""
             if suppressed or request.refusals or wire.traceparent:
                 further = _further(request, code, suppressed)
@@ -125,9 +125,12 @@ class TrafficLog:
 
     def _part(self, key: _Key) -> bytes:
         """The middle of a line: a client's requests mostly have the same."""
-        who, command, queue, code = key
+        who, command, queue, code, door = key
         fields = {"client": who.client_id, who.field: who.account, "command": command, "queue": queue}
-        part = orjson.dumps({**fields, "code": code or "OK"})[1:-1]
+        fields["code"] = code or "OK"
+        if door != "mailbox":
+            fields["door"] = door
+        part = orjson.dumps(fields)[1:-1]
         if len(part) <= _PART_BYTES:
             if len(self._parts) >= _PARTS_LIMIT:
                 self._parts.clear()
