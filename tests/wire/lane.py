@@ -25,7 +25,7 @@ def frame(header: bytes | Fields, body: bytes = b"") -> bytes:
 
 
 class LaneClient:
-    """A connection to the lane of the mailbox at ``ipc``; ``hello`` is what the daemon has answered, None without one."""
+    """A connection to the lane of the mailbox at ``ipc``. ``hello`` is what the daemon has answered; None without one."""
 
     def __init__(self, ipc: Path, client_id: str = "wire", greet: bool = True, receive_bytes: int = 0) -> None:
         self.client_id = client_id
@@ -94,7 +94,13 @@ class LaneClient:
     def request(self, command: str, payload: Fields, body: bytes = b"", **envelope: Any) -> str:
         """Send a request without waiting for its answer; its id."""
         request_id = envelope.pop("requestId", f"l-{time.time_ns()}-{next(_numbers)}")
-        whole = {"requestId": request_id, "clientId": self.client_id, "command": command, **envelope, "payload": payload}
+        whole = {
+            "requestId": request_id,
+            "clientId": self.client_id,
+            "command": command,
+            **envelope,
+            "payload": payload,
+        }
         self.send(whole, body)
         return str(request_id)
 

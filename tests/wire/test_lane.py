@@ -151,8 +151,7 @@ def test_the_client_continues_over_files_when_its_connection_is_lost(daemon: Dae
         daemon.start()
         key = waiting()["messageKey"]
         assert client.send(request)["messageKey"] == key
-        assert [client.consume_next("q").payload.data for _ in range(2)] == [b"\0before", b"\0during"]
-        assert client.consume_next("q") is None
+        assert [one.payload.data for one in client.consume_next("q", max=3)] == [b"\0before", b"\0during"]
 
 
 def _in_thread(work: Any) -> Any:
@@ -398,7 +397,7 @@ def test_without_a_lane_the_client_uses_files(make_daemon: MakeDaemon) -> None:
     assert not (daemon.ipc / "lane.sock").exists()
     with Client(str(daemon.ipc)) as client:
         client.publish("q", Binary(b"\0"))
-        assert client.consume_next("q").payload == Binary(b"\0", "application/octet-stream")
+        assert [one.payload for one in client.consume_next("q", max=2)] == [Binary(b"\0", "application/octet-stream")]
 
 
 def test_the_traffic_log_says_which_door_a_request_came_by(daemon: Daemon) -> None:

@@ -181,9 +181,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     audit(daemon.events())
 
 
-def exchange(
-    daemon: DaemonBehindADoor, data: bytes, request_id: str, client_id: str, name: str = ""
-) -> dict[str, Any]:
+def exchange(daemon: DaemonBehindADoor, data: bytes, request_id: str, client_id: str, name: str = "") -> dict[str, Any]:
     """Send exactly these bytes; the response."""
     if daemon.lane:
         daemon.lane.send(data)

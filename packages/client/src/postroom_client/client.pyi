@@ -22,6 +22,7 @@ class Client:
         requests_dir: str | bytes = ...,
         responses_dir: str | bytes = ...,
         dead_dir: str | bytes = ...,
+        transport: str = ...,
     ) -> None: ...
     @property
     def client_id(self) -> str: ...

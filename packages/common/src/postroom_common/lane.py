@@ -67,7 +67,7 @@ class FrameReader:
         header, body = _LENGTHS.unpack_from(self._buffer, self._start)
         if header + body > self.limit_bytes:
             raise FrameTooLarge(f"a frame of {header + body} bytes is announced; the limit is {self.limit_bytes}")
-        return max(0, _PREFIX + header + body - held)
+        return max(0, int(_PREFIX + header + body - held))
 
     def next(self) -> Frame | None:
         """The next frame; None if it is incomplete. Raises ``FrameTooLarge``."""

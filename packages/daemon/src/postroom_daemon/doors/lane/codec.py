@@ -43,7 +43,9 @@ def take_bodies(command: str, payload: dict[str, Any], body: bytes) -> CommandEr
         one["message"] = body[start : start + length]
         start += length
     if start != len(body):
-        return CommandError(ErrorCode.INVALID_REQUEST, f"nothing describes the last {len(body) - start} bytes of the body")
+        return CommandError(
+            ErrorCode.INVALID_REQUEST, f"nothing describes the last {len(body) - start} bytes of the body"
+        )
     return None
 
 

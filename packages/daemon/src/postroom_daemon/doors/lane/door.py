@@ -58,8 +58,8 @@ class BrokerOfDoor(Protocol):
 
 
 class Lane(Door):
-    """The socket ``lane.sock`` in ``ipc.root``. ``owner_of`` returns the uid that owns a client id, or None. A client of
-    a user for whom ``is_ready_for`` returns False waits. Raises ``OSError``."""
+    """The socket ``lane.sock`` in ``ipc.root``. ``owner_of`` returns the uid that owns a client id, or None. A client
+    of a user for whom ``is_ready_for`` returns False waits. Raises ``OSError``."""
 
     name = "lane"
 
@@ -121,7 +121,9 @@ class Lane(Door):
         path = f"/proc/self/fd/{self._directory}/{name}"
         if os.stat(path).st_gid != requests.st_gid:
             os.chown(path, -1, requests.st_gid)
-        os.chmod(path, sum(bits for bits in (stat.S_IWUSR, stat.S_IWGRP, stat.S_IWOTH) if requests.st_mode & bits) | 0o600)
+        os.chmod(
+            path, sum(bits for bits in (stat.S_IWUSR, stat.S_IWGRP, stat.S_IWOTH) if requests.st_mode & bits) | 0o600
+        )
 
     # --- Door -----------------------------------------------------------------------------------------------------
 
@@ -318,7 +320,9 @@ class Lane(Door):
     def _drop(self, connection: Connection) -> None:
         """End the connection of a client that does not read."""
         self._dropped += 1
-        log.warning("lane: the connection of %s (uid %d) is closed: it reads no answers", connection.client_id, connection.uid)
+        log.warning(
+            "lane: the connection of %s (uid %d) is closed: it reads no answers", connection.client_id, connection.uid
+        )
         self._end(connection)
 
     def _refuse(self, connection: Connection, code: ErrorCode, text: str) -> None:
@@ -451,7 +455,9 @@ class Lane(Door):
             self._broker.return_undelivered(answer)
             return
         connection.end(request)
-        too_much = connection.unsent_bytes > _UNDELIVERABLE or connection.user.held_bytes > self._settings.lane_user_bytes
+        too_much = (
+            connection.unsent_bytes > _UNDELIVERABLE or connection.user.held_bytes > self._settings.lane_user_bytes
+        )
         if too_much and answer.leases:
             self._broker.return_undelivered(answer)
             text = f"{connection.unsent_bytes} bytes of answers are unread on this connection: read them first"
