@@ -25,7 +25,7 @@ def frame(header: bytes | Fields, body: bytes = b"") -> bytes:
 
 
 class LaneClient:
-    """A connection to the lane of the mailbox at ``ipc``. ``hello`` is what the daemon has answered; None without one."""
+    """A connection to the lane of the mailbox at ``ipc``. ``hello`` is the daemon's answer; None without one."""
 
     def __init__(self, ipc: Path, client_id: str = "wire", greet: bool = True, receive_bytes: int = 0) -> None:
         self.client_id = client_id

@@ -50,8 +50,9 @@ class Door(ABC):
         """The next requests, oldest first, at most ``limit``: what the broker has no space for stays outside. Raises
         ``OSError`` when the operating system refuses now what it may grant later."""
 
+    @abstractmethod
     def flush(self) -> None:
-        """Send what the last group has answered, for doors that do not send each answer by itself."""
+        """Send what the last group has answered, if the door has not sent each answer by itself."""
 
     @abstractmethod
     def tick(self, now: Now, files_wall_ms: int) -> list[Request]:
