@@ -30,7 +30,7 @@ def repeated_bytes(wire: WireRequest, data: bytes) -> bytes:
 
 
 def request_key(account: Account, data: bytes) -> bytes:
-    """The idempotency key of a request that a door recognises by its account and by ``data``, its ``repeated_bytes``."""
+    """The idempotency key of a request that a door recognises by its account and by ``data`` (``repeated_bytes``)."""
     digest = _salted(account).copy()
     digest.update(data)
     return digest.digest()
