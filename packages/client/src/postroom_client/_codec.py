@@ -14,7 +14,6 @@ _encode_json = json.JSONEncoder(
 _is_id = re.compile("(?:" + _protocol.ID_PATTERN + r")\Z").match
 _has_surrogate = re.compile(b"\xed[\xa0-\xbf]").search
 _INFINITY = float("inf")
-_LANE_VERSION = 1
 #: The envelope and its payload take two of the levels of nesting that a request may have.
 _DEPTH_LIMIT = _protocol.JSON_DEPTH_LIMIT - 2
 
@@ -301,7 +300,7 @@ def _error_in(reply):
 
 def encode_hello(client_id):
     """Return the header of the first frame on a connection of the lane."""
-    return _utf8(_encode_json({"hello": {"versions": [_LANE_VERSION], "clientId": _text(client_id)}}))
+    return _utf8(_encode_json({"hello": {"versions": [_protocol.LANE_VERSION], "clientId": _text(client_id)}}))
 
 
 def decode_hello(data):

@@ -7,6 +7,14 @@ from .errors import RequestWithdrawn
 LATE_ANSWER_S = 0.2
 
 
+class ConnectionLost(Exception):
+    """A connection is of no more use; ``error`` is the ``ServerError`` with which the daemon has ended it, if it has."""
+
+    def __init__(self, why, error=None):
+        Exception.__init__(self, why)
+        self.error = error
+
+
 class Transport(object):
     """A way to one daemon. Any number of threads may use it at the same time, and so may a forked child."""
 
@@ -43,8 +51,8 @@ class Exchange(object):
         raise NotImplementedError
 
     def cancel(self, grace_s):
-        """Withdraw the request, so that it is not executed later. Return the answer, as ``wait`` does, if it comes within
-        ``grace_s``, else None."""
+        """Withdraw the request, so that it is not executed later. Return the answer, as ``wait`` does, if it comes
+        within ``grace_s``, else None."""
         raise NotImplementedError
 
     def explain(self, timeout_s):

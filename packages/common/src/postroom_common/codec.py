@@ -26,8 +26,8 @@ _TIMES = frozenset({int, type(None), float, bool})
 class Request(NamedTuple):
     """A request with valid ids, so that it can be answered. ``problem`` is the answer if the rest is invalid.
 
-    ``traceparent`` is the trace of the request (W3C Trace Context), or empty. ``idempotency_key`` is what a repeat has in
-    common with the first request; if it is empty, its bytes.
+    ``traceparent`` is the trace of the request (W3C Trace Context), or empty. ``idempotency_key`` is what a repeat has
+    in common with the first request; if it is empty, its bytes.
     """
 
     request_id: str

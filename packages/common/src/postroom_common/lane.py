@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from .errors import PostroomError
 
-LANE_VERSION: Final = 1
-SOCKET_NAME: Final = "lane.sock"
 _LENGTHS: Final = struct.Struct("<II")
 _PREFIX: Final = _LENGTHS.size
 

@@ -49,6 +49,9 @@ SETTLE_MS: Final = 2000
 HISTORY_LIMIT: Final = 32
 
 REQUESTS_DIR: Final = "requests"
+#: The socket of the lane, in the root of the mailbox, and its version; see docs/lane.md.
+LANE_SOCKET: Final = "lane.sock"
+LANE_VERSION: Final = 1
 RESPONSES_DIR: Final = "responses"
 DEAD_DIR: Final = "dead"
 REQUEST_SUFFIX: Final = ".json"

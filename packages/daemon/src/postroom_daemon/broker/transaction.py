@@ -138,7 +138,11 @@ class Transaction:
 
     def give_back(self, leases: Iterable[tuple[str, str]]) -> None:
         """End leases that did not reach their consumer, as if the messages had not been delivered."""
-        drafts = [draft for key, lease in leases for draft in returned(self._state.store.get(key), lease)]
+        drafts = [
+            draft | {"undelivered": True}
+            for key, lease in leases
+            for draft in returned(self._state.store.get(key), lease)
+        ]
         if drafts:
             self.group.record(drafts)
             for queue in dict.fromkeys(self._woken_by(drafts)):

@@ -19,8 +19,8 @@ import orjson
 
 from postroom_common.codec import decode_request, strict_loads
 from postroom_common.errors import CommandError, RequestRejected
-from postroom_common.lane import LANE_VERSION, SOCKET_NAME, Frame, FrameTooLarge, encode_frame
-from postroom_common.protocol import REQUEST_BYTES_DEFAULT, ErrorCode, is_id
+from postroom_common.lane import Frame, FrameTooLarge, encode_frame
+from postroom_common.protocol import LANE_SOCKET, LANE_VERSION, REQUEST_BYTES_DEFAULT, ErrorCode, is_id
 
 from ...broker.idempotency import repeated_bytes, request_key
 from ...config.settings import Settings
@@ -98,7 +98,7 @@ class Lane(Door):
     def _listen(self) -> socket.socket:
         """The listening socket, which takes the place of one that another run has left."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        temporary = SOCKET_NAME + ".new"
+        temporary = LANE_SOCKET + ".new"
         try:
             try:
                 self._files.unlink(temporary, dir_fd=self._directory)
@@ -109,7 +109,7 @@ class Lane(Door):
             listening.bind(f"/proc/self/fd/{self._directory}/{temporary}")
             self._share(temporary)
             listening.listen(128)
-            self._files.rename(temporary, SOCKET_NAME, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            self._files.rename(temporary, LANE_SOCKET, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except OSError:
             listening.close()
             raise

@@ -121,8 +121,8 @@ def returned(entry: Entry | None, lease: str) -> list[Draft]:
     if entry is None or entry.lease_id != lease:
         return []  # the lease has ended meanwhile
     if entry.state is State.DEAD:
-        return [_released_dead_letter(entry) | {"undelivered": True}]
-    return [about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1, "undelivered": True}]
+        return [_released_dead_letter(entry)]
+    return [about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}]
 
 
 def _leased_message(context: Context, fields: Fields) -> Entry:
