@@ -52,7 +52,7 @@ def level(make_daemon: MakeDaemon, filled: Filled) -> Daemon:
 
 
 def copied(filled: Filled, daemon: Daemon, level: bool) -> Daemon:
-    shutil.copytree(filled(daemon.backend, level), daemon.root)
+    shutil.copytree(filled(daemon.backend, level), daemon.root, ignore=shutil.ignore_patterns("lane.sock"))
     daemon.forget_recent()
     daemon.audited = False
     return daemon

@@ -129,7 +129,10 @@ def encode_request(
     request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent=None, idempotency_key=None
 ):
     """Return the header of a request, and its body: the bytes of all ``Binary`` in it. Without any, the header is the
-    whole request; with some, a repeat is recognised by ``idempotency_key``. Raises ``InvalidArgument``, which names a value that cannot be sent."""
+    whole request; with some, a repeat is recognised by ``idempotency_key``.
+
+    Raises ``InvalidArgument``, which names a value that cannot be sent.
+    """
     payload, bodies = _take_bodies(payload)
     envelope = ordered_dict()
     envelope["requestId"] = _text(check_id(request_id, "request id"))

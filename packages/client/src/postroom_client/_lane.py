@@ -78,8 +78,8 @@ class Lane(Transport):
 
 
 class LaneExchange(Exchange):
-    """A request and its answer over the lane. If the lane fails, ``mailbox`` takes over; without one (None), the request
-    is sent over another connection."""
+    """A request and its answer over the lane. If the lane fails, ``mailbox`` takes over; without one (None), the
+    request is sent over another connection."""
 
     def __init__(self, lane, request, mailbox):
         self._lane = lane

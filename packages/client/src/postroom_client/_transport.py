@@ -8,7 +8,7 @@ LATE_ANSWER_S = 0.2
 
 
 class ConnectionLost(Exception):
-    """A connection is of no more use; ``error`` is the ``ServerError`` with which the daemon has ended it, if it has."""
+    """A connection is of no more use. ``error``: the ``ServerError`` with which the daemon has ended it, or None."""
 
     def __init__(self, why, error=None):
         Exception.__init__(self, why)
