@@ -124,8 +124,9 @@ def as_in_mailbox(answer: Fields, bodies: bytes) -> Fields:
     data = answer.get("data", {})
     messages = data.get("messages")
     entries = [data, *(messages if isinstance(messages, list) else ())]
-    for message in [one["message"] if isinstance(one.get("message"), dict) else one for one in entries]:
-        if "bodyBytes" not in message:
+    places = [place for one in entries for place in (one, one.get("message"), one.get("originalMessage"))]
+    for message in places:
+        if not isinstance(message, dict) or "bodyBytes" not in message:
             continue
         length, encoding = message.pop("bodyBytes"), message.pop("encoding")
         body, bodies = bodies[:length], bodies[length:]

@@ -93,7 +93,7 @@ def test_the_name_of_a_response_directory_is_the_utf_8_of_the_id_in_every_locale
 
 @pytest.mark.parametrize("client_id", IDS)
 def test_the_client_takes_such_an_id_and_so_do_the_tools(daemon: Daemon, client_id: str) -> None:
-    with Client(daemon.ipc, client_id=client_id) as client:
+    with Client(daemon.ipc, client_id=client_id, transport="mailbox") as client:
         assert client.publish("q", "x")
         delivery = client.consume_next("q")
         assert delivery and delivery.consumer_id == client_id

@@ -334,12 +334,8 @@ def _put_bodies(data, body, request_id):
     entries = data.get("messages")
     entries = [data] + (entries if isinstance(entries, list) else [])
     try:
-        for entry in entries:
-            inner = entry.get("message")
-            message = inner if isinstance(inner, dict) else entry
-            length = message.pop("bodyBytes", None)
-            if length is None:
-                continue
+        for message in [one for entry in entries for one in _messages_in(entry)]:
+            length = message.pop("bodyBytes")
             encoding = message.pop("encoding")
             part = view[start : start + length].tobytes()
             start += sum(one["bodyBytes"] for one in message.pop("parts", ())) or length
@@ -351,6 +347,12 @@ def _put_bodies(data, body, request_id):
                 message["payload"] = json.loads(text) if encoding == "json" else text
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadResponse("the response to %s has bodies that cannot be read: %s" % (request_id, error))
+
+
+def _messages_in(entry):
+    """Return what in an answer, or in one of its ``messages``, has a body."""
+    places = (entry, entry.get("message"), entry.get("originalMessage"))
+    return [one for one in places if isinstance(one, dict) and "bodyBytes" in one]
 
 
 def decode_body(message):
