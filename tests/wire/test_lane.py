@@ -202,8 +202,8 @@ def test_a_lease_that_could_not_be_delivered_is_returned_and_not_counted(daemon:
     with LaneClient(daemon.ipc, receive_bytes=4096) as client:
         for _ in range(8):
             client.request("consume_next", {"queue": "q"})
-        daemon.wait(lambda: daemon.counts("q") == {"inflight": 8}, "all are leased")
-    daemon.wait(lambda: daemon.counts("q").get("ready", 0) >= 5, "those that were not handed over are back")
+        daemon.wait(lambda: daemon.counts("q").get("inflight", 0) >= 4, "more are leased than the kernel takes")
+    daemon.wait(lambda: daemon.counts("q").get("ready", 0) >= 6, "those that were not handed over are back")
     attempts = [daemon.consume("q")["message"]["attempt"] for _ in range(daemon.counts("q")["ready"])]
     assert set(attempts) == {1}
 
