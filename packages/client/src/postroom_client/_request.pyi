@@ -5,9 +5,12 @@ class Request:
     client_id: str
     request_id: str
     file_name: str
-    data: bytes
+    header: bytes
+    body: bytes
     lock: bool
     sent: bool
+    @property
+    def data(self) -> bytes: ...
     def __init__(
         self,
         client_id: str,
@@ -16,6 +19,7 @@ class Request:
         data: bytes,
         lock: bool = False,
         sent: bool = False,
+        body: bytes = b"",
     ) -> None: ...
 
 def create_request(
