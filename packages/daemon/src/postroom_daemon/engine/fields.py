@@ -31,8 +31,8 @@ def _text_problem(value: str) -> str | None:
     return None if len(value) <= TEXT_LIMIT else f"must be at most {TEXT_LIMIT} characters"
 
 
-def _range_problem(low: float, high: float) -> Check:
-    def problem(value: float) -> str | None:
+def _range_problem(low: int | float, high: int | float) -> Check:  # compiled, a "float" is never an integer
+    def problem(value: int | float) -> str | None:
         return None if low <= value <= high else f"must be from {low:.15g} to {high:.15g}, but is {value}"
 
     return problem

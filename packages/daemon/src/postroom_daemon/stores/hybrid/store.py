@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 #: Bytes of bodies that are in memory although their files are written: they are likely to be consumed soon.
 _RECENT_BYTES: Final = 2 * 1024 * 1024
 #: Files that a group may leave behind at a crash. If there are more, they come from elsewhere.
-CRASH_FILES_LIMIT: Final = 10_000
+CRASH_FILES_LIMIT = 10_000
 
 
 class HybridStore(SqliteStore):
