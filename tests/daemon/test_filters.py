@@ -23,6 +23,10 @@ def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
     return make_bench(request.param).open()
 
 
+#: A context that lacks what a selection does not use is no context to machine code, which checks each argument.
+pytestmark = pytest.mark.interpreted
+
+
 def context_of(bench: Bench) -> Context:
     live: Any = bench.live
     return Context(bench.store, live.clock.now(), *[None] * 12)  # type: ignore[arg-type]

@@ -168,6 +168,7 @@ def test_a_pattern_made_to_take_for_ever_is_fast(tmp_path):
     assert policies.effective("a" * 255 + "b", None).ttl_ms == 1000
 
 
+@pytest.mark.interpreted  # vars() shows no attributes of a compiled class
 def test_any_number_of_queues_shares_a_few_policies(policies):
     """The cache holds thousands of names, not a policy for each queue that there is or that somebody asked for."""
     found = {id(policies.effective(f"sensor.{number}", QueueRecord(f"sensor.{number}"))) for number in range(20_000)}
