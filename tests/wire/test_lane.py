@@ -126,6 +126,14 @@ def test_an_idempotency_key_is_a_string_of_1_to_256_bytes(daemon: Daemon, key: A
     assert response["ok"] if key is None else response["error"]["code"] == "ERR_INVALID_REQUEST"
 
 
+def test_the_same_bytes_from_clients_with_other_ids_are_other_requests(daemon: Daemon) -> None:
+    for client_id in ("one", "two", "two"):
+        with LaneClient(daemon.ipc, client_id) as client:
+            client.send({"requestId": "r", "command": "publish", "payload": {"queue": "q", "message": "x"}})
+            assert client.receive()[0]["ok"]
+    assert daemon.counts("q") == {"ready": 2}
+
+
 def test_what_was_answered_survives_a_kill_and_its_repeat_changes_nothing(daemon: Daemon) -> None:
     requests = [daemon.request("publish", {"queue": "q", "message": str(number)}) for number in range(50)]
     with LaneClient(daemon.ipc) as client:
@@ -339,6 +347,25 @@ def test_a_peer_that_reads_no_answers_occupies_no_more_than_configured(make_daem
         assert daemon.counts("q")["inflight"] < 30
         assert daemon.ask("health")["status"] == "ok"
     daemon.wait(lambda: daemon.ask("metrics")["lane"]["connections"] == 0, "the connection is gone")
+
+
+def test_frames_that_together_exceed_the_memory_of_a_user_are_completed_one_after_the_other(
+    make_daemon: MakeDaemon,
+) -> None:
+    daemon = make_daemon(config={"lane": {"userBytes": 2**20}})
+    daemon.start()
+    body = b"x" * 600_000
+    data = frame({"requestId": "r", "command": "publish", "payload": {"queue": "q", "bodyBytes": len(body)}}, body)
+    clients = [LaneClient(daemon.ipc, f"c{number}") for number in range(4)]
+    for client in clients:
+        client.socket.sendall(data[:300_000])
+    daemon.wait(lambda: daemon.ask("metrics")["lane"]["heldBytes"] >= 2**20, "the memory is used up")
+    senders = [_in_thread(lambda one=client: one.socket.sendall(data[300_000:])) for client in clients]
+    for client, sent in zip(clients, senders, strict=True):
+        sent()
+        assert client.receive()[0]["ok"]
+        client.close()
+    assert daemon.counts("q") == {"ready": 4}
 
 
 def test_connections_beyond_the_limit_of_a_user_are_refused_and_the_others_served(make_daemon: MakeDaemon) -> None:

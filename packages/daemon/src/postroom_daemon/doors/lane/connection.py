@@ -29,9 +29,10 @@ def uid_of_peer(peer: socket.socket) -> int:
 class User:
     """The connections of a uid, and the memory that they occupy."""
 
-    __slots__ = ("connections", "expected_bytes", "held_bytes")
+    __slots__ = ("completing", "connections", "expected_bytes", "held_bytes")
 
     def __init__(self) -> None:
+        self.completing: Connection | None = None  # it may complete its frame though there is no memory for more
         self.connections = self.held_bytes = 0
         self.expected_bytes = 0  # of the answers to requests that were read in this turn
 
@@ -80,7 +81,19 @@ class Connection:
         frame = self.reader.next()
         if frame:
             self.user.held_bytes -= frame.size_on_wire
+            self._has_completed()
         return frame
+
+    def may_complete(self) -> bool:
+        """Whether this is the one connection of its user that goes on with its frame though the user's memory is used
+        up: if none did, incomplete frames might occupy all of it for ever."""
+        if self.user.completing is None and self.reader.held_bytes:
+            self.user.completing = self
+        return self.user.completing is self
+
+    def _has_completed(self) -> None:
+        if self.user.completing is self:
+            self.user.completing = None
 
     def begin(self, request: Request) -> None:
         """A request was read."""
@@ -139,6 +152,7 @@ class Connection:
         """Close the socket, and free what the client occupied."""
         self.socket.close()
         self.expect(-self.expected_bytes)
+        self._has_completed()
         self.user.connections -= 1
         self.user.held_bytes -= self.reader.held_bytes + self.request_bytes + self.unsent_bytes
         self.requests.clear()

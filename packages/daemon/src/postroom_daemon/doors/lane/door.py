@@ -9,7 +9,6 @@ import select
 import socket
 import stat
 import time
-from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version
 from selectors import EVENT_READ, BaseSelector
@@ -17,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from postroom_common.codec import Request as WireRequest
 from postroom_common.codec import decode_request, strict_loads
 from postroom_common.errors import CommandError, RequestRejected
 from postroom_common.lane import Frame, FrameTooLarge, encode_frame
@@ -82,7 +82,7 @@ class Lane(Door):
         self._users: dict[int, User] = {}
         self._unready: set[int] = set()  # connections whose users' permissions are being looked up
         self._full: set[int] = set()  # connections from which nothing is read for now
-        self._unread: deque[Connection] = deque()  # with frames that have arrived and are not requests yet
+        self._unread: dict[int, Connection] = {}  # with frames that have arrived and are not requests yet
         self._changed: dict[int, Connection] = {}  # with something to send
         self._refused = self._dropped = 0
         self._directory = files.open(settings.ipc_root, DIRECTORY_FLAGS)
@@ -157,9 +157,9 @@ class Lane(Door):
             elif events & _GONE:
                 self._end(connection)
         requests: list[Request] = []
-        for _ in range(len(self._unread)):
-            connection = self._unread.popleft()
-            if connection.fd in self._connections:
+        unread, self._unread = self._unread, {}
+        for connection in unread.values():
+            if self._connections.get(connection.fd) is connection:
                 self._read(connection, limit, requests)
         return requests
 
@@ -175,7 +175,7 @@ class Lane(Door):
                 continue
             if connection.fd in self._full and not self._is_full(connection):
                 self._full.discard(connection.fd)
-                self._unread.append(connection)  # frames may have arrived before
+                self._unread[connection.fd] = connection  # frames may have arrived before
             self._watch(connection)
 
     def tick(self, now: Now, files_wall_ms: int) -> list[Request]:
@@ -274,7 +274,7 @@ class Lane(Door):
             len(connection.requests) >= self._settings.lane_requests
             or connection.request_bytes >= self._settings.limits_request_bytes
             or connection.unsent_bytes >= _UNSENT_LIMIT
-            or connection.user.held_bytes >= self._settings.lane_user_bytes
+            or (connection.user.held_bytes >= self._settings.lane_user_bytes and not connection.may_complete())
         )
 
     def _expects_enough(self, connection: Connection) -> bool:
@@ -293,14 +293,14 @@ class Lane(Door):
 
     def _receive(self, connection: Connection) -> None:
         try:
-            stands = connection.receive()
+            stands = not connection.reader.missing_bytes() or connection.receive()
         except FrameTooLarge as error:
             self._refuse(connection, ErrorCode.MESSAGE_TOO_LARGE, str(error))
             return
         if not stands:
             self._end(connection)
             return
-        self._unread.append(connection)
+        self._unread[connection.fd] = connection
 
     def _end(self, connection: Connection) -> None:
         """A connection has ended: its waits end, and what it was sent and could not read goes back."""
@@ -345,7 +345,7 @@ class Lane(Door):
                 self._full.add(connection.fd)
                 break
             if len(requests) >= limit or self._expects_enough(connection):
-                self._unread.append(connection)
+                self._unread[connection.fd] = connection
                 return
             try:
                 frame = connection.next_frame()
@@ -409,7 +409,7 @@ class Lane(Door):
         """The request of a frame; None if it is answered, or is none."""
         header = frame.header
         try:
-            wire = decode_request(header, connection.client_id)
+            wire, repeated = _decoded(connection, frame)
         except RequestRejected as error:
             if not self._is_cancel(connection, header):
                 code = ErrorCode.PARSE_ERROR if error.reason.startswith("JSON") else ErrorCode.INVALID_REQUEST
@@ -426,7 +426,7 @@ class Lane(Door):
         request = Request(
             wire=wire,
             who=Principal(wire.client_id, connection.uid),
-            key=request_key(connection.uid, repeated_bytes(wire, header + frame.body if frame.body else header)),
+            key=request_key(connection.uid, repeated_bytes(wire, repeated)),
             arrived_wall=self._clock.wall_ms(),
             on_answer=lambda answer: self._respond(connection, request, answer),
             read_body=read_body,
@@ -463,6 +463,17 @@ class Lane(Door):
             text = f"{connection.unsent_bytes} bytes of answers are unread on this connection: read them first"
             answer = Answer(error=CommandError(ErrorCode.QUOTA_EXCEEDED, text))
         self._put(connection, encode_answer(request.wire.request_id, answer), answer)
+
+
+def _decoded(connection: Connection, frame: Frame) -> tuple[WireRequest, bytes]:
+    """The request of a frame, and the bytes by which a repeat is recognised. Raises ``RequestRejected``."""
+    header = frame.header
+    repeated = header + frame.body if frame.body else header
+    try:
+        return decode_request(header), repeated
+    except RequestRejected:
+        wire = decode_request(header, connection.client_id)
+    return wire, b"%b\0%b" % (connection.client_id.encode(), repeated)  # another client may have sent the same bytes
 
 
 def _foreign(client_id: str) -> str:
