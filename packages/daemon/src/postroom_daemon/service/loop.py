@@ -115,8 +115,9 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
     doubt.rewrite_journal = doubt.refold = False
     with closing(root), ExitStack() as opened:
         doors: list[Door] = [opened.enter_context(closing(_open_mailbox(reloading, root, sources)))]
-        if config.settings.lane_enabled:
-            doors.append(opened.enter_context(closing(_open_lane(config.settings, root, sources))))
+        lane = _open_lane(config.settings, root, sources) if config.settings.lane_enabled else None
+        if lane:
+            doors.append(opened.enter_context(closing(lane)))
         Loop(reloading, root, doors, signals).run()
 
 
@@ -141,7 +142,9 @@ def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mai
         raise StartError(str(error), error.errno in FULL_ERRNOS) from error
 
 
-def _open_lane(settings: Settings, root: OpenRoot, sources: Sources) -> Lane:
+def _open_lane(settings: Settings, root: OpenRoot, sources: Sources) -> Lane | None:
+    """The lane; None if its socket cannot be made: then all clients use files."""
+
     def owner_of(client_id: str) -> int | None:
         try:
             return os.lstat(settings.ipc_root / settings.ipc_responses_dir / file_name(client_id)).st_uid
@@ -151,7 +154,8 @@ def _open_lane(settings: Settings, root: OpenRoot, sources: Sources) -> Lane:
     try:
         return Lane(settings, sources.files, root.broker, root.clock, owner_of, root.access.is_ready_for)
     except OSError as error:
-        raise StartError(f"the socket of the lane: {error}", error.errno in FULL_ERRNOS) from error
+        log.warning("no lane, because its socket cannot be made: %s", error)
+        return None
 
 
 class Loop:
