@@ -242,7 +242,7 @@ def test_a_request_id_that_is_in_flight_is_refused_and_the_first_continues(daemo
 
 def test_who_may_write_requests_may_connect(make_shared: MakeDaemon) -> None:
     daemon = make_shared().start()
-    assert stat.S_IMODE((daemon.ipc / "lane.sock").stat().st_mode) == 0o622 | 0o600
+    assert stat.S_IMODE((daemon.ipc / "lane.sock").stat().st_mode) == 0o622
     with acting_as(ANNA), LaneClient(daemon.ipc, client_of(ANNA)) as client:
         client.ask("publish", {"queue": "q", "message": "x"})
         assert client.call("drain", {})[0]["error"]["code"] == "ERR_FORBIDDEN"
@@ -414,6 +414,16 @@ def test_a_path_longer_than_a_socket_may_have_is_served(make_daemon: MakeDaemon)
     daemon.start()
     assert len(os.fsencode(deep / "lane.sock")) > 107
     with Client(str(deep), transport="lane") as client:
+        client.publish("q", "x")
+    assert daemon.counts("q") == {"ready": 1}
+
+
+def test_a_daemon_that_cannot_make_its_socket_says_so_and_serves_files(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    (daemon.ipc / "lane.sock").mkdir(parents=True)
+    daemon.start()
+    assert "no lane, because its socket cannot be made" in daemon.log()
+    with Client(str(daemon.ipc)) as client:
         client.publish("q", "x")
     assert daemon.counts("q") == {"ready": 1}
 

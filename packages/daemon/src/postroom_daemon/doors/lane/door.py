@@ -119,11 +119,12 @@ class Lane(Door):
         """Let those connect who may write into ``requests/``."""
         requests = self._files.stat(self._settings.ipc_requests_dir, dir_fd=self._directory)
         path = f"/proc/self/fd/{self._directory}/{name}"
-        if os.stat(path).st_gid != requests.st_gid:
+        mode = 0o600 | requests.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        try:
             os.chown(path, -1, requests.st_gid)
-        os.chmod(
-            path, sum(bits for bits in (stat.S_IWUSR, stat.S_IWGRP, stat.S_IWOTH) if requests.st_mode & bits) | 0o600
-        )
+        except PermissionError:  # not a group of the daemon's: its members use files
+            mode &= ~stat.S_IWGRP
+        os.chmod(path, mode)
 
     # --- Door -----------------------------------------------------------------------------------------------------
 
