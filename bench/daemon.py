@@ -59,7 +59,7 @@ class Daemon:
             self.pid = self._process.pid
             self._wait_for_ready(listener)
             self.ready_s = time.monotonic() - started
-        self.client = Client(str(self.ipc), client_id="observer", timeout=30.0)
+        self.client = Client(str(self.ipc), client_id="observer", timeout=30.0, transport="mailbox")
 
     def _wait_for_ready(self, listener: socket.socket) -> None:
         listener.settimeout(0.2)

@@ -125,9 +125,9 @@ def _busy(report: Report, size: Size, daemon: Daemon, folder: Path) -> None:
     report.section("Two clients publish, without and with one export after the other, in turn")
     without, beside, ratios, exports = [], [], [], 0
     for _ in range(size.pairs):
-        alone = load.run(daemon, 2, False, size.seconds).per_second
+        alone = load.run(daemon, 2, "real", size.seconds).per_second
         with _exporting(daemon, folder) as made:
-            disturbed = load.run(daemon, 2, False, size.seconds).per_second
+            disturbed = load.run(daemon, 2, "real", size.seconds).per_second
             exports += made.value
         without.append(alone)
         beside.append(disturbed)

@@ -29,7 +29,7 @@ def publish_to_consumer(daemon: Daemon, samples: int) -> list[float]:
         if not mine.poll(_PATIENCE_S):
             raise RuntimeError("the consumer did not start")
         mine.recv()
-        with Client(str(daemon.ipc), client_id="publisher", timeout=_PATIENCE_S) as client:
+        with Client(str(daemon.ipc), client_id="publisher", timeout=_PATIENCE_S, transport="mailbox") as client:
             for _ in range(samples):
                 time.sleep(random.uniform(*_PAUSE_S))
                 client.publish("latency", {"sentNs": time.monotonic_ns()})
@@ -45,7 +45,7 @@ def publish_to_consumer(daemon: Daemon, samples: int) -> list[float]:
 def _consumer(pipe: Connection, ipc: str, samples: int) -> None:
     die_with_parent()
     took: list[float] = []
-    with Client(ipc, client_id="consumer", timeout=_PATIENCE_S) as client:
+    with Client(ipc, client_id="consumer", timeout=_PATIENCE_S, transport="mailbox") as client:
         pipe.send(None)
         while len(took) < samples:
             delivery = client.consume_next("latency", wait_ms=20_000)

@@ -1,4 +1,8 @@
-"""Closed-loop load: client processes that publish, wait for the durable answer, and publish again."""
+"""Closed-loop load: client processes that publish, wait for the durable answer, and publish again.
+
+A client is *real* (``postroom_client`` over files), *lean* (the least that a client of the mailbox can do), or uses the
+lane: *lane* is ``postroom_client``, *window* the least that a client with ``WINDOW`` requests in flight can do.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import itertools
 import json
 import multiprocessing
 import os
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +27,8 @@ from .daemon import Daemon, die_with_parent
 #: What every publish carries: a small telemetry reading.
 MESSAGE = '{"sensor":"press-7/temperature","value":36.5,"unit":"C","at":1795811841655,"ok":true}'
 WARM_UP_S = 0.5
+#: Requests that a client of the kind *window* has in flight.
+WINDOW = 16
 _FORK = multiprocessing.get_context("fork")
 _PATIENCE_S = 30.0
 
@@ -42,13 +50,13 @@ class Outcome:
         return self.requests / self.seconds
 
 
-def run(daemon: Daemon, clients: int, lean: bool, seconds: float) -> Outcome:
-    """Publish from ``clients`` processes at once for ``seconds``, after a warm-up."""
+def run(daemon: Daemon, clients: int, kind: str, seconds: float) -> Outcome:
+    """Publish from ``clients`` processes of a ``kind`` at once for ``seconds``, after a warm-up."""
     pipes: list[Connection] = []
     processes = []
     for number in range(clients):
         mine, its = _FORK.Pipe()
-        process = _FORK.Process(target=_client_process, args=(its, str(daemon.ipc), number, lean), daemon=True)
+        process = _FORK.Process(target=_client_process, args=(its, str(daemon.ipc), number, kind), daemon=True)
         process.start()
         its.close()
         pipes.append(mine)
@@ -85,9 +93,9 @@ def _receive(pipe: Connection) -> Any:
     return pipe.recv()
 
 
-def _client_process(pipe: Connection, ipc: str, number: int, lean: bool) -> None:
+def _client_process(pipe: Connection, ipc: str, number: int, kind: str) -> None:
     die_with_parent()
-    publish = lean_publisher(ipc, f"lean-{number}") if lean else _real_publisher(ipc, f"real-{number}")
+    publish = _PUBLISHERS[kind](ipc, f"{kind}-{number}")
     publish()
     pipe.send(None)
     begin, end = pipe.recv()
@@ -104,8 +112,53 @@ def _client_process(pipe: Connection, ipc: str, number: int, lean: bool) -> None
 
 
 def _real_publisher(ipc: str, client_id: str) -> Publish:
-    client = Client(ipc, client_id=client_id, timeout=_PATIENCE_S)
+    client = Client(ipc, client_id=client_id, timeout=_PATIENCE_S, transport="mailbox")
     return lambda: client.publish("load", MESSAGE)
+
+
+def _lane_publisher(ipc: str, client_id: str) -> Publish:
+    client = Client(ipc, client_id=client_id, timeout=_PATIENCE_S, transport="lane")
+    return lambda: client.publish("load", MESSAGE)
+
+
+def _windowed_publisher(ipc: str, client_id: str) -> Publish:
+    """Each call sends a request over the lane, and takes the answer to one that was sent ``WINDOW`` calls before."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_PATIENCE_S)
+    connection.connect(os.path.join(ipc, "lane.sock"))
+    head, tail = _envelope(client_id)
+    numbers = itertools.count()
+    received = bytearray()
+
+    def send(header: bytes) -> None:
+        connection.sendall(struct.pack("<II", len(header), 0) + header)
+
+    def send_publish() -> None:
+        send(head + f"{client_id}.{next(numbers)}".encode() + tail)
+
+    def take() -> bytes:
+        while len(received) < 8 or len(received) < 8 + int.from_bytes(received[:4], "little"):
+            data = connection.recv(65536)
+            if not data:
+                raise RuntimeError("the daemon has closed the connection")
+            received.extend(data)
+        end = 8 + int.from_bytes(received[:4], "little")  # there are no bodies in these answers
+        header = bytes(received[8:end])
+        del received[:end]
+        return header
+
+    send(json.dumps({"hello": {"versions": [1], "clientId": client_id}}).encode())
+    take()
+    for _ in range(WINDOW - 1):
+        send_publish()
+
+    def publish() -> None:
+        send_publish()
+        answer = take()
+        if b'"ok":true' not in answer:
+            raise RuntimeError(f"refused: {answer.decode()}")
+
+    return publish
 
 
 def lean_publisher(ipc: str, client_id: str) -> Publish:
@@ -133,6 +186,14 @@ def lean_publisher(ipc: str, client_id: str) -> Publish:
             raise RuntimeError(f"refused: {data.decode()}")
 
     return publish
+
+
+_PUBLISHERS: dict[str, Callable[[str, str], Publish]] = {
+    "real": _real_publisher,
+    "lean": lean_publisher,
+    "lane": _lane_publisher,
+    "window": _windowed_publisher,
+}
 
 
 def write_requests(ipc: Path, client_id: str) -> Iterator[str]:
