@@ -85,6 +85,7 @@ class Lane(Door):
         self._unread: dict[int, Connection] = {}  # with frames that have arrived and are not requests yet
         self._changed: dict[int, Connection] = {}  # with something to send
         self._refused = self._dropped = 0
+        self._clients_wall_ms = 0  # when the requests of this turn were read, by the clock that clients have
         self._directory = files.open(settings.ipc_root, DIRECTORY_FLAGS)
         self._epoll = select.epoll()
         try:
@@ -158,6 +159,7 @@ class Lane(Door):
             elif events & _GONE:
                 self._end(connection)
         requests: list[Request] = []
+        self._clients_wall_ms = self._clock.clients_wall_ms(self._clock.now())
         unread, self._unread = self._unread, {}
         for connection in unread.values():
             if self._connections.get(connection.fd) is connection:
@@ -428,7 +430,7 @@ class Lane(Door):
             wire=wire,
             who=Principal(wire.client_id, connection.uid),
             key=request_key(connection.uid, repeated_bytes(wire, repeated)),
-            arrived_wall=self._clock.wall_ms(),
+            arrived_wall=self._clients_wall_ms,
             on_answer=lambda answer: self._respond(connection, request, answer),
             read_body=read_body,
             bytes=frame.size,
