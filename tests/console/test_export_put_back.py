@@ -27,7 +27,7 @@ def reported(snapshot: Snapshot) -> list[str]:
 def copy(daemon: Daemon, to: Path) -> None:
     """A copy of the root, as an operator makes one."""
     daemon.stop()
-    shutil.copytree(daemon.root, to)
+    shutil.copytree(daemon.root, to, ignore=shutil.ignore_patterns("lane.sock"))
     daemon.start()
 
 

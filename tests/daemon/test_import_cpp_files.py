@@ -261,6 +261,7 @@ def test_a_root_that_is_in_use_is_refused_and_its_start_is_not(make_bench: MakeB
 def test_a_directory_that_is_also_the_store_of_another_root_is_refused(make_bench: MakeBench) -> None:
     used = make_bench("filesystem").open()
     key = used.publish("telemetry")
+    used.store.disk.tidy()
     used.stop()
     used.close()
     root = used.config.settings.filesystem_root

@@ -281,9 +281,10 @@ def test_a_body_is_lost_if_its_file_is_at_fault_but_not_if_the_machine_is(tmp_pa
 def test_a_message_left_out_because_its_body_is_lost_frees_its_key(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
-    bench = make_bench("hybrid").open()
+    bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": "0"}).open()
     bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
     key = bench.publish("q", deduplicationKey="k")
+    bench.store.disk.checkpoint()  # the body is no longer in memory
     for path in bench.config.settings.hybrid_payload_root.rglob("*.json"):
         path.unlink()
     state = steady(quietly(bench))

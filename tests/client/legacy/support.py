@@ -42,6 +42,7 @@ class MailboxTest(unittest.TestCase):
 
     def client(self, **options):
         options.setdefault("timeout", PATIENCE_S)
+        options.setdefault("transport", "mailbox")
         client = Client(self.root, **options)
         self.addCleanup(client.close)
         return client

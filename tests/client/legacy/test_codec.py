@@ -120,11 +120,18 @@ class ARequest(unittest.TestCase):
         self.assertIn("message.k", str(caught.exception))
         self.assertIn("Binary", str(caught.exception))
 
-    def test_sends_binary_as_base64_with_its_type(self):
+    def test_sends_binary_with_its_type_behind_the_header_or_as_base64(self):
         payload = _codec.encode_payload("publish", {"queue": "q", "message": Binary(b"\x00\xff", "image/png")})
+        header, body = _codec.encode_request("r1", "c1", "publish", 1, 2, payload, idempotency_key="k1")
+        self.assertEqual(body, b"\x00\xff")
         self.assertEqual(
-            dict(payload), {"queue": "q", "message": "AP8=", "encoding": "base64", "contentType": "image/png"}
+            json.loads(header.decode("utf-8"))["payload"], {"queue": "q", "bodyBytes": 2, "contentType": "image/png"}
         )
+        request = json.loads(_codec.join_body(header, body).decode("utf-8"))
+        self.assertEqual(
+            request["payload"], {"queue": "q", "message": "AP8=", "encoding": "base64", "contentType": "image/png"}
+        )
+        self.assertEqual(request["idempotencyKey"], "k1")
         payload = _codec.encode_payload(
             "publish", {"queue": "q", "message": Binary(b"", "a/b"), "content_type": "c/d"}
         )

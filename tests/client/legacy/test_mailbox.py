@@ -114,7 +114,7 @@ class ACall(MailboxTest):
         self.answer()
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.parent)
-        client = Client("ipc", timeout=PATIENCE_S)
+        client = Client("ipc", timeout=PATIENCE_S, transport="mailbox")
         self.addCleanup(client.close)
         os.chdir("/")
         client.health()
@@ -128,7 +128,7 @@ class ACall(MailboxTest):
 
             paths.append(pathlib.Path(self.root))
         for path in paths:
-            with Client(path, timeout=PATIENCE_S) as client:
+            with Client(path, timeout=PATIENCE_S, transport="mailbox") as client:
                 client.health()
 
     def test_refuses_what_is_too_large_before_it_writes(self):
@@ -174,7 +174,7 @@ class ACall(MailboxTest):
         self.answer()
         paths = [self.root] if sys.version_info[0] == 3 else [self.root, self.root.decode("utf-8")]
         for path in paths:
-            with Client(path, client_id=u"me", timeout=PATIENCE_S) as client:
+            with Client(path, client_id=u"me", timeout=PATIENCE_S, transport="mailbox") as client:
                 client.call(u"health", request_id=u"r")
                 with self.assertRaises(DaemonNotRunning) as caught:
                     Client(path + path, timeout=0).health()

@@ -42,7 +42,7 @@ class Script(_transport.Transport, _transport.Exchange):
             raise answer
         if answer is None:
             return None
-        return json.dumps({"requestId": self.request.request_id, "ok": True, "data": answer}).encode("utf-8")
+        return json.dumps({"requestId": self.request.request_id, "ok": True, "data": answer}).encode("utf-8"), None
 
 
 class ATransport(unittest.TestCase):

@@ -6,7 +6,7 @@ from ._codec import encode_cancel
 from ._compat import monotonic, sleep
 from ._process_local import ProcessLocal
 from ._protocol import LANE_SOCKET
-from ._transport import ConnectionLost, Exchange, Transport
+from ._transport import LATE_ANSWER_S, ConnectionLost, Exchange, Transport
 from .errors import DaemonNotRunning, RequestTimeout
 
 #: The longest wait for the answer to hello: a daemon that is stopped accepts connections and says nothing.
@@ -141,7 +141,7 @@ class LaneExchange(Exchange):
         """See ``Exchange``."""
         if self._by_mailbox is not None:
             return self._by_mailbox.cancel(grace_s)
-        until = monotonic() + grace_s
+        until = monotonic() + max(grace_s, LATE_ANSWER_S)  # a daemon that runs answers at once
         try:
             self._connection.send(encode_cancel(self._request.request_id), b"", until)
             return self._receive(until)

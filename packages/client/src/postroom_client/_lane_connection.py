@@ -128,5 +128,8 @@ class Connection(object):
                 raise ConnectionLost(os.strerror(error.errno))
 
     def close(self):
-        """Close the socket."""
+        """Close the socket. May be called twice."""
         self._socket.close()
+
+    def __del__(self):
+        self.close()  # its client was not closed

@@ -128,7 +128,7 @@ class TrafficLog:
         who, command, queue, code, door = key
         fields = {"client": who.client_id, who.field: who.account, "command": command, "queue": queue}
         fields["code"] = code or "OK"
-        if door != "mailbox":
+        if door not in ("", "mailbox"):
             fields["door"] = door
         part = orjson.dumps(fields)[1:-1]
         if len(part) <= _PART_BYTES:
