@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def test_a_daemon_that_hangs_is_reported_as_is_its_return(daemon: Daemon, source
 
 
 def test_it_ends_and_leaves_nothing_behind_even_if_the_daemon_hangs(daemon: Daemon) -> None:
-    source = live_source(daemon, Client)
+    source = live_source(daemon, partial(Client, transport="mailbox"))
     source.subscribe("health", "health", {}, 10)
     source.start()
     Watch(source).until(lambda one: isinstance(one, Answer), "health is told")

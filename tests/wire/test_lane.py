@@ -203,6 +203,15 @@ def test_the_end_of_a_connection_ends_its_waits(daemon: Daemon) -> None:
     assert daemon.counts("q") == {"ready": 1}
 
 
+def test_a_request_that_nobody_has_read_is_withdrawn_with_its_connection(daemon: Daemon) -> None:
+    with LaneClient(daemon.ipc) as client:
+        daemon.freeze()
+        client.request("publish", {"queue": "q", "message": "x"})
+    daemon.thaw()
+    daemon.wait(lambda: daemon.ask("metrics")["lane"]["connections"] == 0, "the connection is gone")
+    assert daemon.events("published") == []
+
+
 def test_a_lease_that_could_not_be_delivered_is_returned_and_not_counted(daemon: Daemon) -> None:
     with LaneClient(daemon.ipc, "publisher") as publisher:
         for _ in range(8):

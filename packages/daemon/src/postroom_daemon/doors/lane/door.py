@@ -154,10 +154,10 @@ class Lane(Door):
                 continue
             if events & _OUT:
                 self._changed[fd] = connection
-            if events & _IN:
-                self._receive(connection)
-            elif events & _GONE:
+            if events & _GONE:  # what it has sent and nobody has read is withdrawn
                 self._end(connection)
+            elif events & _IN:
+                self._receive(connection)
         requests: list[Request] = []
         self._clients_wall_ms = self._clock.clients_wall_ms(self._clock.now())
         unread, self._unread = self._unread, {}
