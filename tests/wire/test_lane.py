@@ -332,6 +332,19 @@ def test_half_a_frame_is_not_waited_for_longer_than_configured(make_daemon: Make
         assert idle.ask("health", {})
 
 
+def test_a_peer_that_is_refused_and_reads_nothing_is_closed_too(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(config={"lane": {"frameMs": 1000}})
+    daemon.start()
+    with LaneClient(daemon.ipc, "publisher") as publisher:
+        publisher.ask("publish", {"queue": "q", "bodyBytes": 4 * len(LARGE)}, 4 * LARGE)
+    with LaneClient(daemon.ipc, receive_bytes=4096) as client:
+        client.request("consume_next", {"queue": "q"})
+        client.socket.sendall(frame(b"not JSON") + b"half")
+        daemon.wait(lambda: daemon.ask("metrics")["lane"]["dropped"] == 1, "the connection is closed")
+        assert daemon.ask("metrics")["lane"]["refused"] == 1
+    assert daemon.counts("q") == {"ready": 1}
+
+
 def test_frames_that_arrive_byte_by_byte_are_read(daemon: Daemon) -> None:
     with LaneClient(daemon.ipc) as client:
         data = frame({"requestId": "r", "command": "publish", "payload": {"queue": "q", "bodyBytes": 3}}, b"\0\1\2")

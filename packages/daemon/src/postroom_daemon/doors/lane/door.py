@@ -28,6 +28,7 @@ from ...model.principal import Principal
 from ...model.request import Answer, Request
 from ...platform.clock import Clock, Now
 from ...platform.files import DIRECTORY_FLAGS, Files
+from ...policy.access import may_use_response_dir
 from ..base import Door
 from .codec import encode_answer, encode_error, read_body, take_bodies
 from .connection import Connection, User, uid_of_peer
@@ -332,6 +333,7 @@ class Lane(Door):
         """Send an error of the connection, and end it."""
         self._refused += 1
         connection.ends = True
+        connection.frame_since_s = None  # nothing more is read: only its end is waited for
         self._put(connection, encode_error(CommandError(code, text)))
 
     def _put(self, connection: Connection, frame: bytes, answer: Answer | None = None) -> None:
@@ -365,7 +367,7 @@ class Lane(Door):
                     self._changed[connection.fd] = connection
             else:
                 self._greet(connection, frame)
-        if connection.client_id:
+        if connection.client_id and not connection.ends:
             if not reader.held_bytes or connection.fd in self._full:
                 connection.frame_since_s = None
             elif connection.frame_since_s is None:
@@ -403,7 +405,8 @@ class Lane(Door):
     def _may_use(self, connection: Connection, client_id: str) -> bool:
         """Whether a client id does not belong to another user."""
         if client_id not in connection.owned:
-            if self._owner_of(client_id) not in (None, connection.uid):
+            owner = self._owner_of(client_id)
+            if owner is not None and not may_use_response_dir(connection.uid, owner):
                 return False
             connection.owned.add(client_id)
         return True
@@ -457,7 +460,6 @@ class Lane(Door):
         if self._connections.get(connection.fd) is not connection:
             self._broker.return_undelivered(answer)
             return
-        connection.end(request)
         too_much = (
             connection.unsent_bytes > _UNDELIVERABLE or connection.user.held_bytes > self._settings.lane_user_bytes
         )
@@ -465,7 +467,9 @@ class Lane(Door):
             self._broker.return_undelivered(answer)
             text = f"{connection.unsent_bytes} bytes of answers are unread on this connection: read them first"
             answer = Answer(error=CommandError(ErrorCode.QUOTA_EXCEEDED, text))
-        self._put(connection, encode_answer(request.wire.request_id, answer), answer)
+        frame = encode_answer(request.wire.request_id, answer)  # first: if it fails, the broker sends an error instead
+        connection.end(request)
+        self._put(connection, frame, answer)
 
 
 def _decoded(connection: Connection, frame: Frame) -> tuple[WireRequest, bytes]:
