@@ -55,7 +55,7 @@ def more_work(bench: Bench, random: Random) -> None:
         case 3:
             bench.publish(queue, targetConsumerId="c2", targetFallbackMs=random.choice([60_000, 10**9]))
         case 4:
-            bench.publish(queue, deliverAt=bench.clocks.wall_ms + random.choice([100, 10**8]))
+            bench.publish(queue, deliverAt=bench.clocks.wall_ms + random.choice([100, 10**8]), retryLimit=2)
         case 5:
             bench.send(random.choice(["quarantine_dlq", "reprocess_dlq"]), messageKey=key)
         case 6:

@@ -16,7 +16,7 @@ from tests.daemon.states import quietly
 
 KEPT = (
     "queue", "createdMs", "priority", "attempt", "failures", "target", "message", "history", "bytes", "reason", "phase",
-    "deliverAtMs", "orderingKey", "claim",
+    "deliverAtMs", "orderingKey", "claim", "retryLimit",
 )  # fmt: skip
 ENDS = ("expiresEngineMs", "fallbackEngineMs")
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")

@@ -9,7 +9,7 @@ import pytest
 from postroom_common.events import EventType
 from postroom_common.policy import Policy, read_layer
 from postroom_common.protocol import State
-from postroom_daemon.model.lifecycle import TRANSITIONS, IllegalTransition, attempts_spent, backoff_ms, check_transition
+from postroom_daemon.model.lifecycle import TRANSITIONS, IllegalTransition, attempts_left, backoff_ms, check_transition
 
 #: Everything that may happen to a message, written down independently.
 LEGAL = {
@@ -88,4 +88,8 @@ def test_the_wait_before_a_retry(backoff: str, initial: float, longest: float, a
     ("limit", "attempt", "spent"), [(3, 2, False), (3, 3, True), (3, 4, True), (0, 1, True), (1, 1, True)]
 )
 def test_the_limit_is_the_number_of_deliveries(limit: int, attempt: int, spent: bool) -> None:
-    assert attempts_spent(policy("fixed", 1, 1, limit), attempt) is spent
+    assert (attempts_left(policy("fixed", 1, 1, limit), 0, attempt) == 0) is spent
+
+
+def test_the_own_limit_of_a_message_goes_before_that_of_its_policy() -> None:
+    assert [attempts_left(policy("fixed", 1, 1, 5), 2, attempt) for attempt in (0, 1, 2, 3)] == [2, 1, 0, 0]

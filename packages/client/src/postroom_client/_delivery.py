@@ -10,6 +10,7 @@ _FROM_MESSAGE = (
     ("attributes", "attributes"),
     ("priority", "priority"),
     ("attempt", "attempt"),
+    ("attempts_left", "attemptsLeft"),
     ("created_at", "createdAt"),
     ("content_type", "contentType"),
     ("type", "type"),

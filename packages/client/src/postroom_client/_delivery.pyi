@@ -12,6 +12,7 @@ class Delivery:
     attributes: Any
     priority: int | None
     attempt: int
+    attempts_left: int | None
     created_at: int
     content_type: str | None
     type: str | None

@@ -317,6 +317,14 @@ FIELDS = {
             False,
             None,
         ),
+        (
+            "retryLimit",
+            "retry_limit",
+            "string or number",
+            "deliveries before the message dies, 1 to 2,147,483,647; policy: the queue's limit as it is now",
+            False,
+            None,
+        ),
     ),
     "publish_batch": (
         (

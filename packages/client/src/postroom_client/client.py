@@ -128,7 +128,7 @@ class Client(object):
         self, queue, message, attributes=None, priority=None, delay_ms=None, target_consumer_id=None, encoding=None,
         content_type=None, type=None, version=None, trace_id=None, deduplication_key=None, timestamp=None,
         traceparent=None, correlation_id=None, reply_to=None, ttl_ms=None, deliver_at=None, ordering_key=None,
-        target_fallback_ms=None, timeout=None
+        target_fallback_ms=None, timeout=None, retry_limit=None
     ):
         """Publish ``message``: text, ``Binary``, or any value that JSON has. Returns messageId and messageKey."""
         return self._send(
@@ -136,7 +136,8 @@ class Client(object):
             delay_ms=delay_ms, target_consumer_id=target_consumer_id, encoding=encoding, content_type=content_type,
             type=type, version=version, trace_id=trace_id, deduplication_key=deduplication_key, timestamp=timestamp,
             traceparent=traceparent, correlation_id=correlation_id, reply_to=reply_to, ttl_ms=ttl_ms,
-            deliver_at=deliver_at, ordering_key=ordering_key, target_fallback_ms=target_fallback_ms
+            deliver_at=deliver_at, ordering_key=ordering_key, target_fallback_ms=target_fallback_ms,
+            retry_limit=retry_limit
         )
 
     def consume_next(

@@ -77,6 +77,7 @@ class Client:
         ordering_key: str | None = None,
         target_fallback_ms: int | None = None,
         timeout: float | None = None,
+        retry_limit: int | str | None = None,
     ) -> dict[str, Any]: ...
     @overload
     def consume_next(

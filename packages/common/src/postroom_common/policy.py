@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import ConfigurationError
-from .protocol import DELAY_MS_LIMIT, VISIBILITY_MS_LIMIT, queue_name_problem
+from .protocol import DELAY_MS_LIMIT, RETRY_LIMIT_LIMIT, VISIBILITY_MS_LIMIT, queue_name_problem
 from .settings import Setting, flatten
 
 BACKOFFS: Final = ("exponential", "linear", "fixed")
@@ -20,7 +20,7 @@ _MOST: Final = 2**53
 #: The keys of the C++ system come first, with its defaults and its corrections. Their upper bounds are new.
 POLICY_KEYS: Final = (
     Setting("visibilityTimeoutSec", float, 30, "duration of a lease, seconds", _SHORTEST_S, _LONGEST_LEASE_S),
-    Setting("retry.limit", int, 5, "deliveries before the message dies (0 acts as 1)", 0, 2**31 - 1, below=0),
+    Setting("retry.limit", int, 5, "deliveries before the message dies (0 acts as 1)", 0, RETRY_LIMIT_LIMIT, below=0),
     Setting(
         "retry.backoff", str, "exponential", "how the delay grows from retry to retry", choices=BACKOFFS, corrected=None
     ),

@@ -38,6 +38,8 @@ VISIBILITY_MS_LIMIT: Final = 7 * 24 * 3600 * 1000
 WAIT_MS_LIMIT: Final = 3600 * 1000
 #: Longest delay, in milliseconds (366 days).
 DELAY_MS_LIMIT: Final = 366 * 24 * 3600 * 1000
+#: Highest limit of the deliveries of a message.
+RETRY_LIMIT_LIMIT: Final = 2**31 - 1
 #: Maximum number of messages or items in one batch.
 BATCH_LIMIT: Final = 1000
 #: Latest Unix time that a field may hold, in milliseconds (end of the year 9999).
@@ -386,6 +388,11 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             "milliseconds after which any consumer may receive it if its target has not",
             low=1,
             high=DELAY_MS_LIMIT,
+        ),
+        Field(
+            "retryLimit",
+            Kind.SCALAR,
+            f"deliveries before the message dies, 1 to {RETRY_LIMIT_LIMIT:,}; policy: the queue's limit as it is now",
         ),
     ),
     Command.PUBLISH_BATCH: (

@@ -37,7 +37,7 @@ def _describe_consume(data):
         (u"lease id", cell(lease.get("leaseId"))),
         (u"lease until", _lease_end(lease, data)),
         (u"consumer", cell(lease.get("consumerId"))),
-        (u"attempt", cell(message.get("attempt"))),
+        (u"attempt", _attempt(message)),
         (u"priority", cell(message.get("priority"))),
         (u"created", moment(message.get("createdAt"))),
     ]
@@ -48,6 +48,11 @@ def _describe_consume(data):
     if failure:
         rows.append((u"died", u"%s, %s" % (moment(failure.get("failedAtMs")), _reason(failure, "reasonMessage"))))
     return pairs(rows + [(u"payload", _body(message))])
+
+
+def _attempt(message):
+    left = message.get("attemptsLeft")
+    return cell(message.get("attempt")) + (u"" if left is None else u" (%s left)" % cell(left))
 
 
 _OPTIONAL = (

@@ -61,6 +61,7 @@ def _set_options(entry: Entry, event: Event) -> None:
     entry.order_key = event.get("orderingKey", "")
     entry.claim = _claim_while_present(event)
     entry.publisher_uid = str(event.get("publisher", ""))
+    entry.retry_limit = event.get("retryLimit", 0)
 
 
 def _leased(event: Event, store: Store, observers: Observers) -> None:

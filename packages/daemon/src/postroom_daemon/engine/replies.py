@@ -10,6 +10,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
 
+from ..model.lifecycle import attempts_left
 from ..model.records import Entry, QueueRecord, history_fact, last_failure, message_id_of
 from ..model.request import NO_ATTRIBUTES, MessageView
 from ..platform.clock import Now
@@ -32,8 +33,9 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
     return _REPLIES[last["type"]](last, store, policies, now)
 
 
-def message_to_wire(event: Event, store: Store) -> MessageView:
-    """A leased message as its consumer sees it; a dead letter with its failure."""
+def message_to_wire(event: Event, store: Store, policies: Policies) -> MessageView:
+    """A leased message as its consumer sees it, with the number of deliveries that are left; a dead letter with its
+    failure."""
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
@@ -41,6 +43,9 @@ def message_to_wire(event: Event, store: Store) -> MessageView:
     shown = stored_to_wire(entry, message, event.get("as") == "value", event["attempt"])
     if entry.state is _DEAD:
         shown.fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
+    else:
+        policy = policies.effective(entry.queue, store.queue(entry.queue))
+        shown.fields["attemptsLeft"] = attempts_left(policy, entry.retry_limit, event["attempt"])
     return shown
 
 
@@ -102,7 +107,7 @@ def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[st
         "leaseUntil": now.wall + until - engine,
         "leaseUntilEngineMs": until,
     }
-    return {"message": message_to_wire(event, store), "lease": lease, "engineNowMs": engine}
+    return {"message": message_to_wire(event, store, policies), "lease": lease, "engineNowMs": engine}
 
 
 def _extended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:

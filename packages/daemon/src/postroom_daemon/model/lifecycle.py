@@ -56,9 +56,10 @@ def states_before(event: EventType) -> list[State | None]:
     return list(dict.fromkeys(before for before, _ in TRANSITIONS[event]))
 
 
-def attempts_spent(policy: Policy, attempt: int) -> bool:
-    """Whether delivery number ``attempt`` was the last that the policy allows (a limit of 0 acts as 1)."""
-    return attempt >= max(1, policy.retry_limit)
+def attempts_left(policy: Policy, own_limit: int, attempt: int) -> int:
+    """How many deliveries may follow number ``attempt``, by the message's ``own_limit``; if that is 0, by the policy's
+    (where 0 acts as 1)."""
+    return max(0, (own_limit or policy.retry_limit or 1) - attempt)
 
 
 def backoff_ms(policy: Policy, attempt: int, chance: float = 0.0) -> int:

@@ -89,7 +89,7 @@ class Entry:
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
     others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
     ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' if there is none, or if it is
-    unknown.
+    unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy.
     """
 
     key: str
@@ -118,6 +118,7 @@ class Entry:
     claim: str = ""
     holder_uid: str = ""
     publisher_uid: str = ""
+    retry_limit: int = 0
 
     def copy(self) -> Entry:
         """The entry as it is now, to be changed. ``dataclasses.replace`` takes six times as long."""
@@ -125,7 +126,7 @@ class Entry:
             self.key, self.queue, self.state, self.priority, self.seq, self.created_wall, self.created, self.target,
             self.attempt, self.due, self.lease_id, self.consumer_id, self.lease_until, self.leased_at, self.dead_at,
             self.failures, self.phase, self.size, self.reason, self.expires, self.fallback, self.due_wall,
-            self.order_key, self.claim, self.holder_uid, self.publisher_uid,
+            self.order_key, self.claim, self.holder_uid, self.publisher_uid, self.retry_limit,
         )  # fmt: skip
 
     @property
@@ -165,6 +166,7 @@ _ENTRY_NAMES: Final = {
     "claim": "claim",
     "uid": "holder_uid",
     "publisherUid": "publisher_uid",
+    "retryLimit": "retry_limit",
 }
 
 

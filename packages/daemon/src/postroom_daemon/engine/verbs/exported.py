@@ -55,6 +55,7 @@ _NUMBERS: Final = (
     "expiresEngineMs",
     "fallbackEngineMs",
     "deliverAtMs",
+    "retryLimit",
 )
 #: Prefix of every message key.
 _KEY: Final = message_key("", "").removesuffix(":")

@@ -185,6 +185,7 @@ class _EventWriter:
             "fallbackEngineMs": self._end(entry.fallback),
             "deliverAtMs": entry.due_wall,
             "orderingKey": entry.order_key,
+            "retryLimit": entry.retry_limit,
         }
         facts |= {name: value for name, value in options.items() if value}
         if entry.claim and self._claimable(entry.queue, entry.claim):

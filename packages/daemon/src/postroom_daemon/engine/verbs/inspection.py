@@ -157,7 +157,8 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
     }
     texts = {"targetConsumerId": entry.target, "orderingKey": entry.order_key, "phase": entry.phase}
     times = {"expiresEngineMs": entry.expires, "targetFallbackEngineMs": entry.fallback, "deliverAt": entry.due_wall}
-    shown |= {name: value for name, value in (texts | times).items() if value}
+    own = {"retryLimit": entry.retry_limit}
+    shown |= {name: value for name, value in (texts | times | own).items() if value}
     if entry.state in (State.DELAYED, State.HELD) and entry.due > now.engine:
         shown["availableAtEngineMs"] = entry.due
     if entry.lease_id:

@@ -12,7 +12,7 @@ from postroom_common.body import CARRIED, Part, encode_message, value_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Policy
-from postroom_common.protocol import FIELDS, Command, ErrorCode, ReasonCode, State
+from postroom_common.protocol import FIELDS, RETRY_LIMIT_LIMIT, Command, ErrorCode, ReasonCode, State
 
 from ...model.records import Entry, QueueRecord, message_id_of
 from ...platform.clock import Now
@@ -200,8 +200,20 @@ def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Par
         draft["orderingKey"] = fields["orderingKey"]
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
+    if fields["retryLimit"] is not None:
+        draft["retryLimit"] = _retry_limit(fields["retryLimit"], policy)
     carried = {name: fields[name] for name in CARRIED if fields[name] not in _NOT_GIVEN}
     return encode_message(parts, attributes, carried)
+
+
+def _retry_limit(given: Any, policy: Policy) -> int:
+    """The message's own limit of deliveries. Raises ``CommandError``."""
+    if given == "policy":
+        return policy.retry_limit or 1
+    if type(given) is not str and given == int(given) and 1 <= given <= RETRY_LIMIT_LIMIT:
+        return int(given)
+    text = f"retryLimit must be a whole number from 1 to {RETRY_LIMIT_LIMIT}, or policy, but is {str(given)[:80]!r}"
+    raise CommandError(ErrorCode.INVALID_REQUEST, text)
 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:

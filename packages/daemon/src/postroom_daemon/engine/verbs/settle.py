@@ -8,7 +8,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ...model.lifecycle import attempts_spent, backoff_ms
+from ...model.lifecycle import attempts_left, backoff_ms
 from ...model.records import Entry, cut_reason, history_fact
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Draft
@@ -73,7 +73,7 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
     """The events of a failed delivery: a retry after ``delay_ms`` (default: the policy's backoff), or the death of the
     message if its attempts are spent."""
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
-    if attempts_spent(policy, entry.attempt):
+    if not attempts_left(policy, entry.retry_limit, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
         return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
     if _fails_alike(context, entry, policy.same_reason_limit, code, reason):

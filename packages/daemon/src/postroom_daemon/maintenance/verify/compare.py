@@ -28,7 +28,9 @@ from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage, lies_in
 
 #: Attributes of a message that never change.
-FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid")
+FIXED: Final = (
+    "queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid", "retry_limit",
+)  # fmt: skip
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
     "expires", "fallback", "claim", "holder_uid",
@@ -45,6 +47,7 @@ _NAMES: Final = {
     "dead_at": "diedEngineMs",
     "due_wall": "deliverAtMs",
     "order_key": "orderingKey",
+    "retry_limit": "retryLimit",
     "expires": "expiresEngineMs",
     "fallback": "fallbackEngineMs",
 }

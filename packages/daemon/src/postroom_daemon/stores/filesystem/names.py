@@ -5,8 +5,8 @@ of delivery, ``v`` is the last event that the name shows. A rename changes all o
 file by itself shows how far it is. Values that are long, or do not fit, are in a line inside the file (``content.py``):
 ``f`` names that line.
 
-Format 2; names of format 1 have fewer tags. To change it: raise ``content.FORMAT``, read all, and test with files
-written by the version before.
+Format 2; names of format 1 have fewer tags. A fact that a message does not have has no tag. To change the format: raise
+``content.FORMAT``, read all, and test with files written by the version before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STATES: Final = {letter: state for state, letter in LETTERS.items()}
 NAME: Final = re.compile(
     r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegy]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyh]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -62,6 +62,7 @@ _NUMBERS: Final = {
     "e": "expires",
     "g": "fallback",
     "y": "due_wall",
+    "h": "retry_limit",
 }
 _TEXTS: Final = {
     "k": "lease_id",

@@ -52,12 +52,16 @@ def row_of(e: Entry, as_of: int) -> Row:
 
 
 def _rare(e: Entry) -> str:
-    """What most entries do not have, and who has leased and published it, without trailing empty texts; '' if there is
+    """What most entries do not have, and who has leased and published it, without trailing empty values; '' if there is
     nothing."""
-    if not (e.holder_uid or e.reason or e.expires or e.fallback or e.due_wall or e.claim or e.publisher_uid):
+    if not (
+        e.holder_uid or e.reason or e.expires or e.fallback or e.due_wall or e.claim or e.publisher_uid or e.retry_limit
+    ):
         return ""
     rare = [e.reason, e.expires, e.fallback, e.due_wall, e.claim]
-    if e.publisher_uid:
+    if e.retry_limit:
+        rare += e.holder_uid, e.publisher_uid, e.retry_limit
+    elif e.publisher_uid:
         rare += e.holder_uid, e.publisher_uid
     elif e.holder_uid:
         rare.append(e.holder_uid)
@@ -92,7 +96,9 @@ def entry_of(row: Row) -> Entry:
         rare: list[Any] = orjson.loads(row[21])
         entry.reason, entry.expires, entry.fallback, entry.due_wall, entry.claim = rare[:5]
         if len(rare) > 5:
-            entry.holder_uid, entry.publisher_uid = (*rare[5:7], "")[:2]
+            entry.holder_uid = rare[5]
+            entry.publisher_uid = rare[6] if len(rare) > 6 else ""
+            entry.retry_limit = rare[7] if len(rare) > 7 else 0
     return entry
 
 
