@@ -44,6 +44,8 @@ values: st.SearchStrategy[Any] = st.recursive(
         (event(1, "not_invented_yet", queue="q"), ""),
         (request("publish"), "OK 0.5ms 183B uid 1000"),
         (request("publish", "ERR_PAUSED"), "ERR_PAUSED 0.5ms 183B uid 1000"),
+        (request("publish", door="lane"), "OK 0.5ms 183B uid 1000 by lane"),
+        (request(uid=None, principal="token:a\x1b", door="lmq-http"), "OK 0.5ms 183B token:a\\x1b by lmq-http"),
     ],
 )
 def test_a_record_describes_what_happened_in_words(record: Record, detail: str) -> None:

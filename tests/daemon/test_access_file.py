@@ -171,6 +171,42 @@ def test_the_rules_about_a_user_are_shown_without_a_queue(tmp_path: Path) -> Non
     assert run(tmp_path, "access", "--user", "root").stdout.splitlines()[1] == "an operator, who may do everything"
 
 
+def test_what_a_principal_of_a_gateway_may_do_is_shown(tmp_path: Path) -> None:
+    about = [
+        {"who": ["principal token:*"], "queue": "in", "allow": ["publish"]},
+        {"who": [f"user {ALICE}", "group 0"], "allow": ["operate"]},
+        {"who": ["principal token:scanner-7"], "deny": ["browse"]},
+    ]
+    configured(tmp_path, rules(*about, default=["browse"], operators=["principal cert:maria"]))
+    lines = run(tmp_path, "access", "--principal", "token:scanner-7", "--queue", "in").stdout.splitlines()
+    assert lines == [
+        "principal token:scanner-7",
+        "publish   yes  access.rules[0]",
+        "consume   no   access.default",
+        "browse    no   access.rules[2]",
+        "operate   no   access.default",
+    ]
+    reported = json.loads(run(tmp_path, "access", "--principal", "tokens:x", "--json").stdout)
+    assert (reported["principal"], reported["rules"], reported["operator"]) == ("tokens:x", [], False)
+    assert "operator" in run(tmp_path, "access", "--principal", "cert:maria").stdout
+    for words in (["--principal", "uid:0"], [], ["--principal", "token:x", "--user", "root"]):
+        assert run(tmp_path, "access", *words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "who", ["principal scanner", "principal uid:0", "principal uid:*", "principal *", "principal *:x"]
+)
+def test_a_rule_names_a_principal_by_scheme_and_name(tmp_path: Path, who: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected .*principal SCHEME:NAME"):
+        configured(tmp_path, rules({"who": [who], "allow": ["publish"]}))
+
+
+@pytest.mark.parametrize("users", ["a,,b", ",", "a:b", "token/x", "4294967295"])
+def test_a_setting_that_names_no_users_is_refused(tmp_path: Path, users: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"gateway\.users: expected names or numbers of users"):
+        configured(tmp_path, {"gateway": {"users": users}})
+
+
 def test_only_an_existing_user_can_be_named(tmp_path: Path) -> None:
     done = run(tmp_path, "access", "--user", "no.such.user")
     assert (done.exit_code, done.stderr) == (

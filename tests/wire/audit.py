@@ -106,10 +106,11 @@ def _check_frames(events: list[Event], cut: bool) -> None:
 
 def _check_requests(events: list[Event]) -> None:
     """No request was executed twice."""
-    seen: dict[tuple[int, str], int] = {}
+    seen: dict[tuple[int | str, str], int] = {}
     for event in events:
         if "digest" in event.get("by", {}):  # a local command has no idempotency key
-            key = (event["by"]["uid"], event["by"]["digest"])
+            by = event["by"]
+            key = (by["uid"] if "uid" in by else by["principal"], by["digest"])
             assert key not in seen, f"{event['by']} was executed by {seen.get(key)} and again by {event['id']}"
             seen[key] = event["id"]
 

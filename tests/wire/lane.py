@@ -9,7 +9,7 @@ import struct
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.wire.daemon import PATIENCE_S, wait_until
 
@@ -54,7 +54,7 @@ class LaneClient:
             return False
         return True
 
-    def __enter__(self) -> LaneClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

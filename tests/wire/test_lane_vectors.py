@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,27 @@ import pytest
 
 from postroom_client import _codec as client_codec
 from postroom_client import errors as client_errors
-from tests.wire.daemon import Daemon
+from tests.wire.conftest import MakeDaemon
 from tests.wire.lane import LaneClient, as_in_mailbox
 from tests.wire.test_vectors import agree, rename, same
 
-VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "lane1" / "conversations.json"
-TALKS: list[dict[str, Any]] = json.loads(VECTORS.read_text(encoding="utf-8"))
-every_talk = pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk["name"])
+VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "lane1"
+
+
+def talks(name: str) -> list[dict[str, Any]]:
+    """The conversations of a file of vectors."""
+    read: list[dict[str, Any]] = json.loads((VECTORS / name).read_text(encoding="utf-8"))
+    return read
+
+
+WITH_ANYBODY, WITH_A_GATEWAY = talks("conversations.json"), talks("gateway.json")
+every_talk = pytest.mark.parametrize("talk", WITH_ANYBODY + WITH_A_GATEWAY, ids=lambda talk: talk["name"])
 
 
 @every_talk
-def test_the_daemon_holds_the_conversation(talk: dict[str, Any], daemon: Daemon) -> None:
+def test_the_daemon_holds_the_conversation(talk: dict[str, Any], make_daemon: MakeDaemon) -> None:
+    users = str(os.geteuid()) if talk in WITH_A_GATEWAY else ""
+    daemon = make_daemon(config={"gateway": {"users": users}}).start()
     ids: dict[str, str] = {}
     answers: dict[str, Any] = {}
     with LaneClient(daemon.ipc, greet=False) as client:

@@ -27,7 +27,8 @@ class Request(NamedTuple):
     """A request with valid ids, so that it can be answered. ``problem`` is the answer if the rest is invalid.
 
     ``traceparent`` is the trace of the request (W3C Trace Context), or empty. ``idempotency_key`` is what a repeat has
-    in common with the first request; if it is empty, its bytes.
+    in common with the first request; if it is empty, its bytes. ``acts_as`` and ``door`` are the values of ``as`` and
+    ``door``, which only doors that know them check. ``has_client_id`` is False if ``client_id`` is not in the request.
     """
 
     request_id: str
@@ -38,6 +39,9 @@ class Request(NamedTuple):
     problem: CommandError | None = None
     traceparent: str = ""
     idempotency_key: str = ""
+    acts_as: Any = None
+    door: Any = None
+    has_client_id: bool = True
 
 
 def strict_loads(data: bytes) -> Any:
@@ -99,7 +103,8 @@ def decode_request(data: bytes, client: str | None = None) -> Request:
     if type(envelope) is not dict:
         raise RequestRejected("JSON parse error: a request must be an object")
     request_id = envelope.get("requestId")
-    client_id = envelope.get("clientId", client)
+    has_client_id = "clientId" in envelope
+    client_id = envelope["clientId"] if has_client_id else client
     if not is_id(request_id):
         raise RequestRejected("missing requestId" if request_id in (None, "") else "invalid requestId")
     if not is_id(client_id):
@@ -117,8 +122,33 @@ def decode_request(data: bytes, client: str | None = None) -> Request:
         traceparent = trace if trace is not None and is_traceparent(trace) else ""
         key = envelope.get("idempotencyKey")
         if key is None or (type(key) is str and 0 < len(key.encode()) <= IDEMPOTENCY_KEY_LIMIT):
-            return Request(request_id, client_id, command, max(deadline, 0), payload, None, traceparent, key or "")
-    return Request(request_id, client_id, str(command or ""), 0, {}, _envelope_problem(envelope))
+            acts_as, door = envelope.get("as"), envelope.get("door")
+            return Request(
+                request_id,
+                client_id,
+                command,
+                max(deadline, 0),
+                payload,
+                None,
+                traceparent,
+                key or "",
+                acts_as,
+                door,
+                has_client_id,
+            )
+    problem = _envelope_problem(envelope)
+    acts_as, door = envelope.get("as"), envelope.get("door")
+    return Request(
+        request_id,
+        client_id,
+        str(command or ""),
+        0,
+        {},
+        problem,
+        acts_as=acts_as,
+        door=door,
+        has_client_id=has_client_id,
+    )
 
 
 def _milliseconds(value: Any) -> Any:

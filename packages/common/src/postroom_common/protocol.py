@@ -29,6 +29,9 @@ ID_PATTERN: Final = f"(?![.])[^{_NEVER_IN_AN_ID}]+"
 ID_BYTES_LIMIT: Final = 128
 #: The rule for ids, for people.
 ID_RULE: Final = "1 to 128 bytes of UTF-8, not beginning with a dot, without slashes and control characters"
+#: The rules for the names of principals that are no local users, and of a gateway's doors, for people.
+PRINCIPAL_RULE: Final = "scheme:name such as token:scanner-7, an id with a scheme of a-z, 0-9 and -, which is not uid"
+GATEWAY_DOOR_RULE: Final = "1 to 32 of a-z, 0-9 and -, beginning with a letter; not mailbox or lane"
 #: Maximum length of a free-text field (reason, type, trace id, consumer id), in characters.
 TEXT_LIMIT: Final = 4096
 #: Maximum number of entries that a list command returns in one page.
@@ -595,6 +598,8 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
 _COMMANDS: Final[dict[str, Command]] = {command.value: command for command in Command} | ALIASES
 _ID = re.compile(ID_PATTERN)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PRINCIPAL = re.compile(r"(?!uid:)[a-z][a-z0-9-]*:(?![*]\Z).")
+_GATEWAY_DOOR = re.compile("(?!mailbox$|lane$)[a-z][a-z0-9-]{0,31}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -608,6 +613,17 @@ def is_id(text: object) -> TypeGuard[str]:
         return _ID.fullmatch(text) is not None and len(text.encode()) <= ID_BYTES_LIMIT
     except UnicodeEncodeError:  # half a surrogate pair
         return False
+
+
+def is_principal(text: object) -> TypeGuard[str]:
+    """Whether ``text`` names a principal that is no local user: ``scheme:name``, such as ``token:scanner-7``. It is an
+    id; the scheme is not ``uid``, and the name is not ``*``, which in a rule means all names of a scheme."""
+    return is_id(text) and _PRINCIPAL.match(text) is not None
+
+
+def is_gateway_door(text: object) -> TypeGuard[str]:
+    """Whether ``text`` is a name that a gateway may give to one of its doors."""
+    return isinstance(text, str) and _GATEWAY_DOOR.fullmatch(text) is not None
 
 
 def queue_name_problem(name: str) -> str | None:

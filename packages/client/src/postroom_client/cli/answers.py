@@ -160,6 +160,9 @@ def _event_details(event):
         details.append(u"%s: %s" % (cell(failure.get("reasonCode")), cell(failure.get("reasonMessage"))))
     if event.get("by"):
         details.append(u"by %s" % cell(event["by"].get("client")))
+        for name in ("principal", "door"):
+            if event["by"].get(name):
+                details.append(u"%s %s" % (name, cell(event["by"][name])))
         if event["by"].get("traceparent"):
             details.append(u"trace %s" % cell(event["by"]["traceparent"][3:35]))
     return u", ".join(details)

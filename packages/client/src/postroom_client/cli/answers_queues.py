@@ -89,7 +89,7 @@ def _describe_queues(data):
 def _describe_inflight(data):
     now_ms, rows = data.get("engineNowMs"), []
     for one in data.get("messages") or []:
-        row = [cell(one.get("messageKey")), cell(one.get("queue")), cell(one.get("consumerId")), _user(one.get("uid"))]
+        row = [cell(one.get("messageKey")), cell(one.get("queue")), cell(one.get("consumerId")), _user(one)]
         row += [cell(one.get("attempt")), short_duration(_elapsed(one.get("leasedAtEngineMs"), now_ms))]
         left = short_duration(remaining(one, "leaseUntilEngineMs", data))
         row += [u"overdue" if one.get("overdue") else left, u"dead" if one.get("state") == "dead" else u"-"]
@@ -103,8 +103,9 @@ def _elapsed(since_ms, now_ms):
     return now_ms - since_ms if isinstance(since_ms, int) and isinstance(now_ms, int) else None
 
 
-def _user(uid):
-    """Return the name of a user of this machine."""
+def _user(message):
+    """Return who has leased a message: the name of a user of this machine, or a principal of a gateway."""
+    uid = message.get("uid", message.get("principal"))
     try:
         return cell(pwd.getpwuid(uid).pw_name)
     except (KeyError, TypeError, OverflowError):

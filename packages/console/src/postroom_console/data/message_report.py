@@ -82,12 +82,14 @@ def _event_line(event: Mapping[str, Any]) -> str:
         "by",
     )
     more = {name: value for name, value in event.items() if name not in common}
-    by = (event.get("by") or {}).get("client", "")
-    trace = str((event.get("by") or {}).get("traceparent") or "")
+    by = event.get("by") or {}
+    more |= {name: by[name] for name in ("principal", "door") if name in by}
+    trace = str(by.get("traceparent") or "")
     if trace:
         more["trace"] = trace[3:35]
     text = json.dumps(more, ensure_ascii=False) if more else ""
-    return clean(f"{date_and_time(int(event['wallMs']))} {event['type']:14} {event['id']} {by} {text}".rstrip())
+    client = by.get("client", "")
+    return clean(f"{date_and_time(int(event['wallMs']))} {event['type']:14} {event['id']} {client} {text}".rstrip())
 
 
 def body_lines(body: Any, is_binary: bool = False) -> Iterator[str]:

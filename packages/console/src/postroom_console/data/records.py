@@ -126,7 +126,9 @@ def _detail(tell: Callable[[dict[str, Any]], str], fields: dict[str, Any]) -> st
 
 
 def _detail_of_request(fields: dict[str, Any]) -> str:
-    return f"{fields['code']} {fields['ms']:.1f}ms {size(fields['bytes'])} uid {fields['uid']}"
+    who = fields.get("principal") or f"uid {fields['uid']}"
+    door = f" by {fields['door']}" if "door" in fields else ""
+    return f"{fields['code']} {fields['ms']:.1f}ms {size(fields['bytes'])} {who}{door}"
 
 
 def _detail_of_event(fields: dict[str, Any]) -> str:

@@ -158,14 +158,14 @@ def _lease_row(message: Mapping[str, Any], engine_now: int) -> Row:
     word, tone = (
         (tr("OVERDUE"), Tone.BAD) if left <= 0 else (tr("ending"), Tone.WARN) if left <= ENDING_MS else ("", Tone.PLAIN)
     )
-    uid = message.get("uid")
+    who = message.get("uid", message.get("principal"))
     return Row(
         message["messageKey"],
         (
             Cell(clean(str(message["queue"]))),
             Cell(short_key(message["messageKey"])),
             Cell(clean(str(message.get("consumerId") or ""))),
-            Cell("-" if uid is None else str(uid)),
+            Cell("-" if who is None else clean(str(who))),
             Cell(str(message.get("attempt", ""))),
             Cell(age(engine_now - begin)),
             Cell(age(left), tone),

@@ -231,6 +231,8 @@ class Transaction:
         by = {who.field: who.account, "client": who.client_id, "request": wire.request_id}
         if key:
             by["digest"] = key.hex()
+        if request.gateway_door:
+            by["door"] = request.gateway_door
         if wire.traceparent:
             by["traceparent"] = wire.traceparent
         events = self.group.record(decision.drafts, by, key, decision.reply, decision.more)

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from postroom_common.errors import PostroomError
-from postroom_common.protocol import queue_name_problem
+from postroom_common.protocol import PRINCIPAL_RULE, is_principal, queue_name_problem
 
 from ..config.config import Config
+from ..model.principal import Account
 from ..platform.accounts import Accounts, group_name, user_name
 from ..policy.access import Access, Ruling
 from ..policy.access_rules import ID_CEILING, AccessRule, AccessRules, in_order, is_number
@@ -23,21 +24,25 @@ from .options import Source, configured, json_option
 @click.option(
     "--queue", metavar="NAME", help="Show for each verb whether it is allowed in this queue, and which rule decides."
 )
-@click.option("--user", metavar="USER", required=True, help="Name or number of the user.")
+@click.option("--user", metavar="USER", help="Name or number of the user.")
+@click.option("--principal", metavar="NAME", help="Instead of a user: a principal of a gateway, such as token:press-7.")
 @configured
-def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
-    """Show what a user may do according to the configuration.
+def access(source: Source, as_json: bool, user: str | None, principal: str | None, queue: str | None) -> None:
+    """Show what a user, or a principal of a gateway, may do according to the configuration.
 
-    Lists the rules that concern the user, in the order in which they are checked. With --queue: for each verb, whether
-    the user may, and which rule decides. A running daemon may have been started, or reloaded, with another
-    configuration. Also reports rules that restrict nobody, with which no daemon starts. Changes nothing.
+    Lists the rules that concern them, in the order in which they are checked. With --queue: for each verb, whether they
+    may, and which rule decides. A running daemon may have been started, or reloaded, with another configuration. Also
+    reports rules that restrict nobody, with which no daemon starts. Changes nothing.
     """
+    if (user is None) == (principal is None):
+        raise click.UsageError("give either --user or --principal")
+    if principal is not None and not is_principal(principal):
+        raise click.UsageError(f"--principal: expected {PRINCIPAL_RULE}")
     problem = queue_name_problem(queue) if queue is not None else None
     if problem:
         raise click.UsageError(f"--queue: {problem}")
     config = source.load_root("show")
-    uid = _uid(user)
-    shown = _described(config, uid, queue)
+    shown = _described(config, _uid(user) if user is not None else str(principal), queue)
     click.echo(json.dumps({"ok": True, **shown}) if as_json else "\n".join(_lines(shown)))
 
 
@@ -66,23 +71,26 @@ def _uid(user: str) -> int:
     return uid
 
 
-def _described(config: Config, uid: int, queue: str | None) -> dict[str, Any]:
+def _described(config: Config, account: Account, queue: str | None) -> dict[str, Any]:
     rules, accounts = config.access, config.accounts
     made = Access(rules, _daemon_uid(config), accounts)
     shown: dict[str, Any] = {
-        "uid": uid,
-        "user": user_name(uid),
-        "groups": [group_name(gid) or str(gid) for gid in sorted(accounts.groups_of(uid) or ())],
-        "operator": made.is_operator(uid),
-        "rules": [{"rule": place, **rule.to_wire()} for place, rule in made.about(uid)],
+        **(_user(accounts, account) if type(account) is int else {"principal": account}),
+        "operator": made.is_operator(account),
+        "rules": [{"rule": place, **rule.to_wire()} for place, rule in made.about(account)],
         "default": in_order(rules.default),
-        "clients": [client for client, one in rules.clients.items() if one.number(accounts) == uid],
+        "clients": [client for client, one in rules.clients.items() if one.number(accounts) == account],
         "problems": rules.open_denials(accounts),
     }
     if queue is not None:
-        rulings = made.rulings(uid, queue)
+        rulings = made.rulings(account, queue)
         shown |= {"queue": queue, "verbs": {verb.value: _ruling(ruling) for verb, ruling in rulings.items()}}
     return shown
+
+
+def _user(accounts: Accounts, uid: int) -> dict[str, Any]:
+    groups = [group_name(gid) or str(gid) for gid in sorted(accounts.groups_of(uid) or ())]
+    return {"uid": uid, "user": user_name(uid), "groups": groups}
 
 
 def _daemon_uid(config: Config) -> int:
@@ -99,8 +107,11 @@ def _ruling(ruling: Ruling) -> dict[str, Any]:
 
 
 def _lines(shown: dict[str, Any]) -> list[str]:
-    groups = ", ".join(shown["groups"]) or "unknown"
-    lines = [f"user {shown['user'] or 'without a name'}, uid {shown['uid']}, groups: {groups}"]
+    if "principal" in shown:
+        lines = [f"principal {shown['principal']}"]
+    else:
+        groups = ", ".join(shown["groups"]) or "unknown"
+        lines = [f"user {shown['user'] or 'without a name'}, uid {shown['uid']}, groups: {groups}"]
     if "queue" in shown:
         for verb, ruling in shown["verbs"].items():
             by = {"rule": f"access.rules[{ruling.get('rule')}]", "default": "access.default"}.get(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from postroom_common.errors import ConfigurationError
-from postroom_common.protocol import ID_RULE, is_id, queue_name_problem
+from postroom_common.protocol import ID_RULE, is_id, is_principal, queue_name_problem
 from postroom_common.settings import shown
 
 from ..policy.access_rules import (
@@ -51,6 +51,15 @@ def read_access(tree: Mapping[str, Any], where: str) -> AccessRules:
     operators = _who(access["operators"], f"{place}.operators") if "operators" in access else TECHNICIANS
     default = _verbs(access["default"], f"{place}.default") if "default" in access else OPEN
     return AccessRules(operators, default, rules, clients)
+
+
+def read_users(text: str, where: str) -> tuple[Subject, ...]:
+    """The users of a setting that names some, separated by commas. Raises ``ConfigurationError``."""
+    names = [name.strip(" ") for name in text.split(",")] if text.strip(" ") else []
+    for name in names:
+        if not _is_name(name):
+            raise ConfigurationError(f"{where}: expected names or numbers of users, got {shown(name)}")
+    return tuple(Subject(SubjectKind.USER, name) for name in names)
 
 
 def _rules(entries: Any, where: str) -> tuple[AccessRule, ...]:
@@ -105,8 +114,10 @@ def _subject(text: str, where: str) -> Subject:
     kind, _, name = text.partition(" ")
     if kind == SubjectKind.EVERYONE and not name:
         return Subject(SubjectKind.EVERYONE)
+    if kind == SubjectKind.PRINCIPAL and (is_principal(name) or (name[-2:] == ":*" and is_principal(name[:-1] + "x"))):
+        return Subject(SubjectKind.PRINCIPAL, name)
     if kind not in (SubjectKind.USER, SubjectKind.GROUP) or not _is_name(name):
-        expected = "user NAME, group NAME (or a number for NAME), or everyone"
+        expected = "user NAME, group NAME (or a number for NAME), principal SCHEME:NAME (or SCHEME:*), or everyone"
         raise ConfigurationError(f"{where}: expected {expected}, got {shown(text)}")
     return Subject(SubjectKind(kind), name)
 

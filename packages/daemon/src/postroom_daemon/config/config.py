@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from postroom_common.settings import Setting
 from ..platform.accounts import Accounts
 from ..policy.access_rules import AccessRules
 from ..policy.policies import PatternConfig, QueueConfig
+from .access_file import read_users
 from .file import CONFIG_NAME, ConfigFile, read_config_file, warn_of_clashes
 from .settings import ATTRIBUTES, BACKENDS, MODES, SETTINGS, Settings, is_path_or_none
 
@@ -113,7 +114,10 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     if values["journal.durability"] != "commit":
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
     accounts = Accounts()
-    warnings += content.access.unknown(accounts)
+    source = sources["gateway.users"]
+    gateways = read_users(values["gateway.users"], f"{path if source == 'file' else source}: gateway.users")
+    access = replace(content.access, gateways=gateways)
+    warnings += access.unknown(accounts)
     settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
     file = path if read else None
     return Config(
@@ -125,7 +129,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         sources,
         file,
         content.patterns,
-        content.access,
+        access,
         accounts,
     )
 

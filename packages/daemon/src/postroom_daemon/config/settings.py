@@ -148,6 +148,13 @@ class Settings:
         high=2**40,
     )
 
+    gateway_users: str = setting(
+        "gateway.users",
+        "",
+        "users (names or numbers, separated by commas) whose processes may send requests for other principals over the"
+        " lane; empty: none",
+    )
+
     sqlite_db_path: Path = setting("sqlite.dbPath", Path("data/yirangmq.db"), "the database file")
     sqlite_kv_table: str = setting("sqlite.kvTable", "kv", "table of messages", **_IDENTIFIER)
     sqlite_message_index_table: str = setting(

@@ -63,6 +63,7 @@ class Request:
     promises is durable. ``alive`` is called before a message is leased to a request that has waited,
     ``read_body`` for each message that it publishes. ``session`` is
     the connection that it came by, if there is one: a wait ends with it. ``bytes`` is the size of the request.
+    ``gateway_door`` is the name of the door by which a gateway has got it; empty if it comes from no gateway.
 
     The broker sets the rest: ``engine`` is the time at which it was decided (engine ms), ``has_waited`` whether it had
     to wait for a message, ``refusals`` how often it was refused something.
@@ -78,6 +79,7 @@ class Request:
     bytes: int = 0
     door: str = ""
     session: object | None = None
+    gateway_door: str = ""
     command: Command | None = None
     queue: str = ""
     started_ns: int = 0
@@ -93,5 +95,6 @@ class Request:
             **self.who.event_fields(),
             "command": self.command or self.wire.command[:80],
             "queue": self.queue,
+            "door": self.gateway_door,
             "trace_id": trace_id(self.wire.traceparent),
         }

@@ -105,7 +105,8 @@ class TrafficLog:
             wanted = suppressed is not None
         if wanted or self._requests % self.sample_every == 0:
             wire = request.wire
-            key = (request.who, request.command or wire.command[:80], request.queue, code, request.door)
+            door = request.gateway_door or request.door
+            key = (request.who, request.command or wire.command[:80], request.queue, code, door)
             us, further = took_ns // 1000, b""
             if suppressed or request.refusals or wire.traceparent:
                 further = _further(request, code, suppressed)

@@ -37,10 +37,11 @@ class Ruling(NamedTuple):
 
 
 class _SubjectIds(NamedTuple):
-    """The ids of a list of users and groups."""
+    """The ids of a list of subjects; ``principals`` are names, and ``scheme:*``."""
 
     uids: frozenset[int]
     gids: frozenset[int]
+    principals: frozenset[str]
     everyone: bool
 
 
@@ -85,6 +86,10 @@ class Access:
         """Whether a user's permissions can be decided without a lookup. If not, this starts one: ask again later."""
         return not self._by_groups or uid in self._masters or self._accounts.has_groups(uid)
 
+    def is_gateway(self, uid: int) -> bool:
+        """Whether a user's processes may name the principals for which they send requests."""
+        return uid in self._gateway_uids
+
     def is_open(self, verb: Verb | None) -> bool:
         """Whether everyone has a permission (None: any permission) in every queue."""
         return verb in self.free if verb else bool(self.free)
@@ -126,14 +131,18 @@ class Access:
             raise self._refused(text)
 
     def is_operator(self, account: Account) -> bool:
-        """Whether an account may do everything in every queue."""
+        """Whether an account may do everything in every queue. ``everyone`` means every local user here: a principal
+        from elsewhere must be named."""
         if account in self._masters:
             return True
         cached = self._operators.get(account)
         if cached is None:
             if len(self._operators) >= CACHE_LIMIT:
                 self._operators.clear()
-            cached = self._operators[account] = self._is_among(account, self.rules.operators)
+            who = self.rules.operators
+            if type(account) is str:
+                who = tuple(one for one in who if one.kind is SubjectKind.PRINCIPAL)
+            cached = self._operators[account] = self._is_among(account, who)
         return cached
 
     def rulings(self, account: Account, queue: str) -> dict[Verb, Ruling]:
@@ -184,6 +193,7 @@ class Access:
         self._operators: dict[Account, bool] = {}
         self._about: dict[Account, list[tuple[int, AccessRule]]] = {}
         self._permissions: dict[tuple[Account, str], frozenset[Verb]] = {}
+        self._gateway_uids = self._ids_of(self.rules.gateways).uids
         named = [one for who in (self.rules.operators, *(rule.who for rule in self.rules.rules)) for one in who]
         groups = [one for one in named if one.kind is SubjectKind.GROUP]
         self._by_groups = any(one.number(self._accounts) is not None for one in groups)
@@ -194,17 +204,22 @@ class Access:
             ids = self._subject_ids[who] = self._ids_of(who)
         if ids.everyone or account in ids.uids:
             return True
+        if type(account) is str:
+            return account in ids.principals or account.partition(":")[0] + ":*" in ids.principals
         return bool(ids.gids) and not ids.gids.isdisjoint(self._groups_of(account) or ())
 
     def _groups_of(self, account: Account) -> frozenset[int] | None:
         return self._accounts.groups_of(account) if type(account) is int else frozenset()
 
     def _ids_of(self, who: tuple[Subject, ...]) -> _SubjectIds:
-        ids: dict[SubjectKind, set[int]] = {kind: set() for kind in SubjectKind}
+        ids: dict[SubjectKind, set[int]] = {SubjectKind.USER: set(), SubjectKind.GROUP: set()}
         for one in who:
-            number = 0 if one.kind is SubjectKind.EVERYONE else one.number(self._accounts)
+            number = one.number(self._accounts) if one.is_of_device else None
             if number is not None:
                 ids[one.kind].add(number)
         return _SubjectIds(
-            frozenset(ids[SubjectKind.USER]), frozenset(ids[SubjectKind.GROUP]), bool(ids[SubjectKind.EVERYONE])
+            frozenset(ids[SubjectKind.USER]),
+            frozenset(ids[SubjectKind.GROUP]),
+            frozenset(one.name for one in who if one.kind is SubjectKind.PRINCIPAL),
+            any(one.kind is SubjectKind.EVERYONE for one in who),
         )

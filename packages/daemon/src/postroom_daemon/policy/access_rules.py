@@ -28,11 +28,13 @@ class SubjectKind(StrEnum):
 
     USER = "user"
     GROUP = "group"
+    PRINCIPAL = "principal"
     EVERYONE = "everyone"
 
 
 class Subject(NamedTuple):
-    """A user or a group, by name or by number; or everyone."""
+    """A user or a group, by name or by number; a principal that is no local user, ``scheme:name``, or all of a scheme,
+    ``scheme:*``; or everyone."""
 
     kind: SubjectKind
     name: str = ""
@@ -42,8 +44,13 @@ class Subject(NamedTuple):
         """As it is written in the configuration."""
         return f"{self.kind} {self.name}".rstrip()
 
+    @property
+    def is_of_device(self) -> bool:
+        """Whether the device's databases say who it is."""
+        return self.kind in (SubjectKind.USER, SubjectKind.GROUP)
+
     def number(self, accounts: Accounts) -> int | None:
-        """The uid or gid; None for an unknown name."""
+        """The uid or gid; None for an unknown name. Call this only if ``is_of_device``."""
         if is_number(self.name):
             return int(self.name)
         return accounts.user_id(self.name) if self.kind is SubjectKind.USER else accounts.group_id(self.name)
@@ -93,13 +100,15 @@ class AccessRules:
     """Everything that a configuration says about access; immutable.
 
     ``operators`` may do everything, like the daemon's own user and root. ``default`` is what everyone may do if no rule
-    decides. ``clients`` maps each registered client id to its user.
+    decides. ``clients`` maps each registered client id to its user. ``gateways`` are the users whose processes may name
+    the principals for which they send requests (``gateway.users``).
     """
 
     operators: tuple[Subject, ...] = TECHNICIANS
     default: frozenset[Verb] = OPEN
     rules: tuple[AccessRule, ...] = ()
     clients: Mapping[str, Subject] = field(default_factory=lambda: MappingProxyType({}))
+    gateways: tuple[Subject, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """As it is written in the configuration."""
@@ -127,7 +136,7 @@ class AccessRules:
             " correct the name, or give the number"
             for at, rule in enumerate(self.rules)
             for one in rule.who
-            if rule.deny and one.kind is not SubjectKind.EVERYONE and one.number(accounts) is None
+            if rule.deny and one.is_of_device and one.number(accounts) is None
         ]
 
     def _named(self) -> Iterator[tuple[str, Subject]]:
@@ -135,8 +144,9 @@ class AccessRules:
         places = {f"access.rules[{at}]": rule.who for at, rule in enumerate(self.rules)}
         places["access.operators"] = self.operators
         places |= {f"clients.{client}": (one,) for client, one in self.clients.items()}
+        places["gateway.users"] = self.gateways
         for place, named in places.items():
-            yield from ((place, one) for one in named if one.kind is not SubjectKind.EVERYONE)
+            yield from ((place, one) for one in named if one.is_of_device)
 
 
 def in_order(verbs: frozenset[Verb]) -> list[str]:

@@ -21,7 +21,7 @@ from ..broker.broker import MustRecover
 from ..config.config import Config
 from ..config.settings import Settings
 from ..doors.base import Door, DoorLost, DoorReplaced
-from ..doors.lane import Lane
+from ..doors.lane import Lane, Senders
 from ..doors.mailbox import Mailbox, file_name, mailbox_problem
 from ..journal.journal import JournalUnknown
 from ..maintenance.system.permissions import permission_warnings
@@ -152,7 +152,8 @@ def _open_lane(settings: Settings, root: OpenRoot, sources: Sources) -> Lane | N
             return None
 
     try:
-        return Lane(settings, sources.files, root.broker, root.clock, owner_of, root.access.is_ready_for)
+        senders = Senders(owner_of, root.access.is_gateway)
+        return Lane(settings, sources.files, root.broker, root.clock, senders, root.access.is_ready_for)
     except OSError as error:
         log.warning("no lane, because its socket cannot be made: %s", error)
         return None

@@ -31,6 +31,7 @@ RELOADED: Final = frozenset(
         "lane.requests",
         "lane.frameMs",
         "lane.userBytes",
+        "gateway.users",
         "lease.visibilityTimeoutSec",
         "journal.intervalMs",
         "journal.segmentBytes",

@@ -48,12 +48,12 @@ class Connection:
         self.user = user
         user.connections += 1
         self.client_id = ""  # before hello
+        self.door = ""  # of the gateway that the client is
         self.reader = FrameReader(limit_bytes)
         self.requests: dict[str, Request] = {}
         self.request_bytes = 0
         self.events = 0  # for which it is registered
         self.ends = False  # once its last answer is sent
-        self.owned: set[str] = set()  # client ids that this user may use
         self.frame_since_s: float | None = now_s  # when the incomplete frame, or the wait for hello, began
         self.sent_at_s = now_s
         self._out: deque[tuple[bytes, Answer | None]] = deque()

@@ -24,14 +24,13 @@ from postroom_common.protocol import LANE_SOCKET, LANE_VERSION, REQUEST_BYTES_DE
 
 from ...broker.idempotency import repeated_bytes, request_key
 from ...config.settings import Settings
-from ...model.principal import Principal
 from ...model.request import Answer, Request
 from ...platform.clock import Clock, Now
 from ...platform.files import DIRECTORY_FLAGS, Files
-from ...policy.access import may_use_response_dir
 from ..base import Door
 from .codec import encode_answer, encode_error, read_body, take_bodies
 from .connection import Connection, User, uid_of_peer
+from .senders import Senders
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +58,8 @@ class BrokerOfDoor(Protocol):
 
 
 class Lane(Door):
-    """The socket ``lane.sock`` in ``ipc.root``. ``owner_of`` returns the uid that owns a client id, or None. A client
-    of a user for whom ``is_ready_for`` returns False waits. Raises ``OSError``."""
+    """The socket ``lane.sock`` in ``ipc.root``. ``senders`` decides who sends a request. A client of a user for whom
+    ``is_ready_for`` returns False waits. Raises ``OSError``."""
 
     name = "lane"
 
@@ -70,14 +69,14 @@ class Lane(Door):
         files: Files,
         broker: BrokerOfDoor,
         clock: Clock,
-        owner_of: Callable[[str], int | None],
+        senders: Senders,
         is_ready_for: Callable[[int], bool] = lambda uid: True,
     ) -> None:
         self._settings = settings
         self._files = files
         self._broker = broker
         self._clock = clock
-        self._owner_of = owner_of
+        self._senders = senders
         self._is_ready_for = is_ready_for
         self._connections: dict[int, Connection] = {}
         self._users: dict[int, User] = {}
@@ -197,6 +196,7 @@ class Lane(Door):
                 self._drop(connection)
         self._recheck_full()
         self.flush()
+        self._senders.forget()
         return []
 
     def reload(self, settings: Settings) -> None:
@@ -389,10 +389,9 @@ class Lane(Door):
             self._refuse(connection, ErrorCode.INVALID_REQUEST, f"this daemon has version {LANE_VERSION} of the lane")
         elif not is_id(client_id):
             self._refuse(connection, ErrorCode.INVALID_REQUEST, "missing or invalid clientId")
-        elif not self._may_use(connection, client_id):
-            self._refuse(connection, ErrorCode.FORBIDDEN, _foreign(client_id))
+        elif problem := self._senders.greet(connection, client_id, hello.get("door")):
+            self._refuse(connection, problem.code, problem.message)
         else:
-            connection.client_id = client_id
             connection.frame_since_s = None
             answer = {
                 "version": LANE_VERSION,
@@ -400,45 +399,38 @@ class Lane(Door):
                 "requestBytes": self._settings.limits_request_bytes,
                 "requests": self._settings.lane_requests,
             }
+            if self._senders.is_gateway(connection):
+                answer["gateway"] = True
             self._put(connection, encode_frame(orjson.dumps({"hello": answer})))
-
-    def _may_use(self, connection: Connection, client_id: str) -> bool:
-        """Whether a client id does not belong to another user."""
-        if client_id not in connection.owned:
-            owner = self._owner_of(client_id)
-            if owner is not None and not may_use_response_dir(connection.uid, owner):
-                return False
-            connection.owned.add(client_id)
-        return True
 
     def _request_of(self, connection: Connection, frame: Frame) -> Request | None:
         """The request of a frame; None if it is answered, or is none."""
-        header = frame.header
         try:
-            wire, repeated = _decoded(connection, frame)
+            wire = decode_request(frame.header, connection.client_id)
         except RequestRejected as error:
-            if not self._is_cancel(connection, header):
+            if not self._is_cancel(connection, frame.header):
                 code = ErrorCode.PARSE_ERROR if error.reason.startswith("JSON") else ErrorCode.INVALID_REQUEST
                 self._refuse(connection, code, error.reason)
             return None
-        problem = wire.problem or take_bodies(wire.command, wire.payload, frame.body)
         if wire.request_id in connection.requests:
             problem = CommandError(ErrorCode.INVALID_REQUEST, "a request with this requestId is in flight already")
-        elif not self._may_use(connection, wire.client_id):
-            problem = CommandError(ErrorCode.FORBIDDEN, _foreign(wire.client_id))
-        if problem:
             self._put(connection, encode_error(problem, wire.request_id))
             return None
+        sender = self._senders.of(connection, wire)
+        refused = sender.problem or wire.problem or take_bodies(wire.command, wire.payload, frame.body)
+        if refused:
+            wire = wire._replace(problem=refused)
         request = Request(
             wire=wire,
-            who=Principal(wire.client_id, connection.uid),
-            key=request_key(connection.uid, repeated_bytes(wire, repeated)),
+            who=sender.who,
+            key=None if refused else request_key(sender.who.account, _repeated(wire, sender.who.client_id, frame)),
             arrived_wall=self._clients_wall_ms,
             on_answer=lambda answer: self._respond(connection, request, answer),
             read_body=read_body,
             bytes=frame.size,
             door=self.name,
             session=connection,
+            gateway_door=sender.door,
         )
         connection.begin(request)
         return request
@@ -472,16 +464,9 @@ class Lane(Door):
         self._put(connection, frame, answer)
 
 
-def _decoded(connection: Connection, frame: Frame) -> tuple[WireRequest, bytes]:
-    """The request of a frame, and the bytes by which a repeat is recognised. Raises ``RequestRejected``."""
-    header = frame.header
-    repeated = header + frame.body if frame.body else header
-    try:
-        return decode_request(header), repeated
-    except RequestRejected:
-        wire = decode_request(header, connection.client_id)
-    return wire, b"%b\0%b" % (connection.client_id.encode(), repeated)  # another client may have sent the same bytes
-
-
-def _foreign(client_id: str) -> str:
-    return f"client id {client_id} belongs to another user: use one of your own"
+def _repeated(wire: WireRequest, client_id: str, frame: Frame) -> bytes:
+    """The bytes by which a repeat of a request is recognised."""
+    data = frame.header + frame.body if frame.body else frame.header
+    if not wire.has_client_id:  # another client may have sent the same bytes
+        data = b"%b\0%b" % (client_id.encode(), data)
+    return repeated_bytes(wire, data)

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from postroom_common.codec import Request as WireRequest
 from postroom_common.codec import decode_request
-from postroom_common.errors import RequestRejected
+from postroom_common.errors import CommandError, RequestRejected
+from postroom_common.protocol import ErrorCode
 
 from ...broker.idempotency import repeated_bytes, request_key
 from ...config.settings import Settings
@@ -250,6 +251,9 @@ class Mailbox(Door):
         if not self._is_ready_for(taken.uid):
             self._scanner.postpone(taken.name, taken.inode)
             return None
+        if wire.acts_as is not None:
+            text = "as is for the lane: a request file comes from its owner"
+            wire = wire._replace(problem=CommandError(ErrorCode.INVALID_REQUEST, text))
         if taken.over and not wire.problem:
             wire = wire._replace(problem=self._quotas.too_many_pending(taken.uid))
         return self._made(taken, wire, response_dir.client)

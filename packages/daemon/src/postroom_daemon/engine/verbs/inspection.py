@@ -204,8 +204,7 @@ def _shown_event(event: Event, hidden: str) -> dict[str, Any]:
         by = event["by"]
         who = "principal" if "principal" in by else "uid"
         shown["by"] = {name: by.get(name) for name in (who, "client", "request")}
-        if "traceparent" in by:
-            shown["by"]["traceparent"] = by["traceparent"]
+        shown["by"] |= {name: by[name] for name in ("door", "traceparent") if name in by}
     return shown
 
 
