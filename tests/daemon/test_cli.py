@@ -15,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from postroom_common.logs.records import LineFormatter
 from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, TOOL_COMMANDS, Command
 from postroom_daemon.cli import local as cli_local
 from postroom_daemon.cli import main
@@ -22,7 +23,6 @@ from postroom_daemon.cli.postroomd import refusal
 from postroom_daemon.config.config import load
 from postroom_daemon.config.settings import SETTINGS
 from postroom_daemon.maintenance.system import setup
-from postroom_daemon.platform.logs.records import LineFormatter
 
 #: Options of `local publish` that are no fields of the protocol.
 _OWN_OPTIONS = ("--json-body", "--binary", "--root", "--json")

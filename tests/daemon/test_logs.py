@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.platform.logs.handlers import JournaldHandler, LogFiles, StreamHandler, is_journal
-from postroom_daemon.platform.logs.outlets import WINDOW_S, Outlets
-from postroom_daemon.platform.logs.records import TEXT_LIMIT, JsonFormatter, about, json_line, text_of
+from postroom_common.logs.handlers import JournaldHandler, StreamHandler, is_journal
+from postroom_common.logs.outlets import WINDOW_S, Outlets
+from postroom_common.logs.records import TEXT_LIMIT, JsonFormatter, about, json_line, text_of
+from postroom_daemon.platform.logs import LogFiles
 from tests.daemon.journald import journal, read_fields
 
 
@@ -90,7 +91,7 @@ def test_a_traceback_is_a_field_of_its_own():
 
 def test_the_journal_gets_a_record_with_its_fields(tmp_path):
     with journal(tmp_path / "socket") as reader:
-        handler = JournaldHandler(tmp_path / "socket")
+        handler = JournaldHandler("postroomd", tmp_path / "socket")
         made = record("two\nlines", client="press-7", trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
         try:
             raise ValueError("of this")
@@ -115,7 +116,7 @@ def test_the_journal_gets_a_record_with_its_fields(tmp_path):
 
 def test_the_largest_record_fits_into_a_datagram(tmp_path):
     with journal(tmp_path / "socket") as reader:
-        handler = JournaldHandler(tmp_path / "socket")
+        handler = JournaldHandler("postroomd", tmp_path / "socket")
         long: dict[str, Any] = dict.fromkeys(("request", "client", "queue"), "ü" * 10**6)
         handler.handle(record("%s", "\x1b" * 10**6, **long))
         assert len(reader.recv(2**20)) > TEXT_LIMIT
@@ -125,7 +126,7 @@ def test_the_largest_record_fits_into_a_datagram(tmp_path):
 
 def test_a_journal_that_does_not_read_costs_records_and_one_wait(tmp_path):
     with journal(tmp_path / "socket") as reader:
-        handler = JournaldHandler(tmp_path / "socket")
+        handler = JournaldHandler("postroomd", tmp_path / "socket")
         sent = 0
         while not handler.lost:
             handler.handle(record())
@@ -141,7 +142,7 @@ def test_a_journal_that_does_not_read_costs_records_and_one_wait(tmp_path):
 
 
 def test_without_the_journals_socket_records_go_to_standard_error_with_their_severity(tmp_path, capsys):
-    handler = JournaldHandler(tmp_path / "socket")
+    handler = JournaldHandler("postroomd", tmp_path / "socket")
     handler.handle(record("a\nb"))
     handler.close()
     assert (capsys.readouterr().err, handler.lost) == ("<3>a\\nb\n", 0)
@@ -296,7 +297,7 @@ def test_a_standard_error_that_nobody_reads_stops_nothing_and_continues_with_com
 def test_no_file_of_the_daemon_gets_the_number_of_a_standard_stream_that_is_closed(tmp_path):
     script = """
 import os, sys
-from postroom_daemon.platform.logs.handlers import fill_standard_streams
+from postroom_common.logs.handlers import fill_standard_streams
 fill_standard_streams()
 print("heard by nobody", file=sys.stderr)
 with open(sys.argv[1], "w") as file:

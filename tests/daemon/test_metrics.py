@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from postroom_common.exposition import Exposition, Metric
 from postroom_common.protocol import State
 from postroom_daemon.config.config import load
 from postroom_daemon.maintenance.local import LocalSession
 from postroom_daemon.observe.counters import RATE_SECONDS, Counters
 from postroom_daemon.observe.metrics.collect import stopped
-from postroom_daemon.observe.metrics.exposition import Exposition, Metric
 from postroom_daemon.observe.metrics.table import METRICS
 from postroom_daemon.observe.metrics.textfile import MetricsFile
 from postroom_daemon.platform.histogram import Doublings

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from postroom_common.notify import Progress
 from postroom_daemon.config.config import load
 from postroom_daemon.config.settings import ATTRIBUTES, SETTINGS
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.platform.files import Files
-from postroom_daemon.platform.notify import Progress
 from postroom_daemon.service.reload import RELOADED, merged, put_in_force, waiting
 from tests.conformance.bench import Bench
 

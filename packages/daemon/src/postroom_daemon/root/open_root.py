@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from postroom_common.errors import PostroomError
+from postroom_common.notify import UNMEASURED_S, notify_busy
 from postroom_common.protocol import State
 
 from ..broker.broker import Broker, GroupLimits
@@ -28,7 +29,6 @@ from ..observe.vitals import DaemonVitals
 from ..platform.clock import Clock
 from ..platform.files import FULL_ERRNOS, Files
 from ..platform.ids import Ids
-from ..platform.notify import UNMEASURED_S, notify_busy
 from ..platform.quarantine import Quarantine
 from ..policy.access import Access
 from ..policy.policies import Policies

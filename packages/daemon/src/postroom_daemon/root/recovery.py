@@ -11,6 +11,7 @@ from typing import Any
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, EventType
+from postroom_common.notify import Progress
 
 from ..broker.group import Group
 from ..broker.idempotency import REMEMBERED_AFTER_RESTART, Idempotency, key_of_event
@@ -32,7 +33,6 @@ from ..model.records import (
 )
 from ..platform.clock import Clock, Mark, Now
 from ..platform.ids import Ids
-from ..platform.notify import Progress
 from ..platform.quarantine import Quarantine
 from ..stores.base import NotStored, Store, StoreError
 

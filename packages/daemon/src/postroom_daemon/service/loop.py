@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from selectors import EVENT_READ, DefaultSelector
 from typing import Final
 
+from postroom_common.notify import Watchdog, notify, notify_busy, notify_reloading
+
 from ..broker.broker import MustRecover
 from ..config.config import Config
 from ..config.settings import Settings
@@ -30,7 +32,6 @@ from ..observe.state_files import Snapshots
 from ..platform import logs
 from ..platform.clock import Clock
 from ..platform.files import FULL_ERRNOS
-from ..platform.notify import Watchdog, notify, notify_busy, notify_reloading
 from ..platform.signals import Signals
 from ..root.open_root import OpenRoot, Sources, StartError, open_root
 from ..stores.base import StoreDamaged, StoreError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from postroom_common.notify import notify
 from postroom_common.protocol import State
 
-from ..platform.notify import notify
 from ..root.open_root import OpenRoot
 
 #: The least number of seconds between two lines.

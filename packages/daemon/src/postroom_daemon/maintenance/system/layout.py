@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from postroom_common.errors import PostroomError
+from postroom_common.logs.records import escaped
 
 from ...config.config import Config
 from ...platform.accounts import Accounts, group_name, user_name
-from ...platform.logs.records import escaped
 
 #: The user that the daemon runs as, and its group.
 DAEMON: Final = "postroom"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from postroom_common.exposition import Exposition
 from postroom_common.protocol import Command, ErrorCode
 
 from ...config.settings import Settings
@@ -23,7 +24,6 @@ from ...stores.backends import layout_of
 from ...stores.base import Store
 from ..counters import Counters
 from . import table
-from .exposition import Exposition
 from .queues import add_queues, reading
 
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")

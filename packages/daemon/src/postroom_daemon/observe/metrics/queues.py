@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from postroom_common.events import EventType
+from postroom_common.exposition import Exposition
 from postroom_common.protocol import State
 
 from ...engine.verbs.queues import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
@@ -17,7 +18,6 @@ from ...model.consumers import Consumers
 from ...model.records import QueueRecord
 from ...stores.base import Store, StoreDamaged, StoreError
 from . import table
-from .exposition import Exposition
 
 #: Number of queues that one step reads, and maximum number of queues in total.
 STEP: Final = 50

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .exposition import Metric
+from postroom_common.exposition import Metric
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:

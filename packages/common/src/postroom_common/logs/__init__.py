@@ -1,6 +1,6 @@
-"""The daemon's log, built on the standard library's ``logging``.
+"""The log of a service, built on the standard library's ``logging``.
 
-``set_up`` chooses the outlets. The rest of the daemon logs with ``logging.getLogger(__name__)``. A record carries what
+``set_up`` chooses the outlets. The rest of the program logs with ``logging.getLogger(__name__)``. A record carries what
 it is about (a request, a queue) as fields: ``extra=about(...)``.
 """
 

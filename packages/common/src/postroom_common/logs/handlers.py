@@ -1,4 +1,4 @@
-"""The handlers that write log records: to standard error, to systemd's journal, and to files."""
+"""The handlers that write log records: to standard error, and to systemd's journal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from ..files import Files
-from ..rotated import RotatedFiles
-from .records import fields_of, json_line, suppressed, text_of, trace_of
+from .records import fields_of, suppressed, text_of, trace_of
 
 #: Longest wait (s) for a slow reader; a record that it does not accept by then is lost.
 _WAIT_S: Final = 0.2
@@ -21,8 +19,8 @@ _PIECE: Final = 4096
 
 
 def fill_standard_streams() -> None:
-    """Open closed standard streams to /dev/null. Otherwise files of the daemon would get their numbers, and a traceback
-    might be written into them. Raises ``OSError``."""
+    """Open closed standard streams to /dev/null. Otherwise files of the program would get their numbers, and a
+    traceback might be written into them. Raises ``OSError``."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
@@ -115,8 +113,9 @@ class JournaldHandler(logging.Handler):
     the device, adds nothing useful. If there is no socket, as in a mount namespace of the service, records go to
     standard error in the form that systemd reads there. ``lost`` counts those for which the journal was too slow."""
 
-    def __init__(self, address: str | Path = SOCKET) -> None:
+    def __init__(self, program: str, address: str | Path = SOCKET) -> None:
         super().__init__()
+        self._program = program
         self._late = 0
         self._stream = Stream()
         self._address = os.fspath(address)
@@ -130,7 +129,7 @@ class JournaldHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._socket.sendto(encode(record), self._address)
+            self._socket.sendto(encode(record, self._program), self._address)
         except (TimeoutError, BlockingIOError):
             self._late += 1
             self._socket.settimeout(0)  # do not wait for it again until it reads
@@ -150,12 +149,12 @@ def prefixed(record: logging.LogRecord) -> str:
     return "".join(f"{start}{line}\n" for line in [text_of(record), *trace_of(record)])
 
 
-def encode(record: logging.LogRecord) -> bytes:
-    """The datagram for a record."""
+def encode(record: logging.LogRecord, program: str) -> bytes:
+    """The datagram for a record of a program."""
     fields: dict[str, int | str] = {
         "MESSAGE": "\n".join([text_of(record), *trace_of(record)]),
         "PRIORITY": _PRIORITIES.get(record.levelname, 6),
-        "SYSLOG_IDENTIFIER": "postroomd",
+        "SYSLOG_IDENTIFIER": program,
         "CODE_FILE": record.filename,
         "CODE_LINE": record.lineno,
         "CODE_FUNC": record.funcName or "",
@@ -171,27 +170,3 @@ def _encoded(name: str, value: bytes) -> bytes:
     if b"\n" in value:
         return b"%b\n%b%b\n" % (name.encode(), len(value).to_bytes(8, "little"), value)
     return b"%b=%b\n" % (name.encode(), value)
-
-
-#: Prefix of the names of log files.
-PREFIX: Final = "postroomd-"
-
-
-class LogFiles(logging.Handler):
-    """Writes records to rotated files ``postroomd-<number, 20 digits>.jsonl`` in ``root``, as JSON lines. ``lost``
-    counts those that the disk did not accept."""
-
-    def __init__(self, root: Path, file_bytes: int, keep_files: int) -> None:
-        super().__init__()
-        self.lost = 0
-        self._out = RotatedFiles(root, Files(), file_bytes, keep_files, PREFIX, appends=True)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._out.write(json_line(record) + b"\n")
-        except OSError:
-            self.lost += 1
-
-    def close(self) -> None:
-        self._out.close()
-        super().close()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
-
-from ...platform.histogram import Doublings
+from typing import Final, Protocol
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
@@ -21,6 +19,16 @@ class Metric:
     type: str
     help: str
     labels: tuple[str, ...] = ()
+
+
+class Bounded(Protocol):
+    """A histogram with bounds."""
+
+    total: int
+
+    @property
+    def count(self) -> int: ...
+    def cumulated(self) -> list[tuple[int, int]]: ...
 
 
 class Exposition:
@@ -38,7 +46,7 @@ class Exposition:
         for label, value in values:
             self.add(metric, value, label)
 
-    def histogram(self, metric: Metric, values: Doublings, unit: float) -> None:
+    def histogram(self, metric: Metric, values: Bounded, unit: float) -> None:
         """Add a histogram whose values are multiples of ``unit``."""
         lines = self._family(metric)
         for bound, count in values.cumulated():

@@ -10,12 +10,11 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
-from .handlers import JournaldHandler, LogFiles, StreamHandler, fill_standard_streams, is_journal
+from .handlers import JournaldHandler, StreamHandler, fill_standard_streams, is_journal
 from .records import JsonFormatter, LineFormatter
 
 #: Period (s) over which the records of a kind are counted.
@@ -130,26 +129,17 @@ class LogSettings(Protocol):
     @property
     def log_format(self) -> str: ...
     @property
-    def log_file_bytes(self) -> int: ...
-    @property
-    def log_files(self) -> int: ...
-    @property
     def log_per_minute(self) -> int: ...
-    @property
-    def paths_log_root(self) -> str: ...
 
 
-def set_up(settings: LogSettings) -> str:
-    """Send records of ``log.level`` and above to standard error, in the form of ``log.format``, and to files if
-    ``paths.logRoot`` is set. Returns the form: ``text``, ``json`` or ``journald``."""
+def set_up(settings: LogSettings, program: str, further: Iterable[logging.Handler] = ()) -> str:
+    """Send records of ``log.level`` and above to standard error, in the form of ``log.format``, and to ``further``
+    outlets. ``program`` is the name in systemd's journal. Returns the form: ``text``, ``json`` or ``journald``."""
     fill_standard_streams()
     form = settings.log_format
     if form == "auto":
         form = "text" if sys.stderr.isatty() else "journald" if _leads_to_journal() else "json"
-    outlets = [_first_outlet(form)]
-    if settings.paths_log_root:
-        outlets.append(LogFiles(Path(settings.paths_log_root), settings.log_file_bytes, settings.log_files))
-    _install(settings.log_level, Outlets(outlets, settings.log_per_minute))
+    _install(settings.log_level, Outlets([_first_outlet(form, program), *further], settings.log_per_minute))
     return form
 
 
@@ -165,9 +155,9 @@ def set_up_plain(level: str) -> None:
     _install(level, _text())
 
 
-def _first_outlet(form: str) -> logging.Handler:
+def _first_outlet(form: str, program: str) -> logging.Handler:
     if form == "journald":
-        return JournaldHandler()
+        return JournaldHandler(program)
     if form == "json":
         handler = StreamHandler()
         handler.setFormatter(JsonFormatter())

@@ -1,0 +1,203 @@
+"""Reads the configuration file. Nothing in it is ignored or corrected: what is wrong is an error that names the key."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from postroom_common.errors import ConfigurationError
+from postroom_common.protocol import is_id
+from postroom_common.settings import shown
+
+from .settings import (
+    DIALECTS,
+    NAMED_SECTIONS,
+    SECTIONS,
+    DoorSection,
+    PrincipalSection,
+    Settings,
+    attributes_of,
+    table_of,
+)
+
+#: Where the configuration is, unless a flag says otherwise.
+DEFAULT_FILE: Final = Path("/etc/postroom/gateway.toml")
+#: Fewest characters of a token: shorter ones can be guessed.
+_TOKEN_CHARACTERS: Final = 16
+_FILE_LIMIT: Final = 1 << 20
+S = TypeVar("S")
+
+
+def load(path: Path) -> Settings:
+    """The configuration in a file. Raises ``ConfigurationError``, which names the file and the key."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    try:
+        tree = tomllib.loads(data.decode())
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from None
+    return read(tree, path)
+
+
+def read(tree: Mapping[str, Any], path: Path) -> Settings:
+    """The configuration in a parsed file. Relative paths are below the file's directory. Raises
+    ``ConfigurationError``."""
+    _refuse_unknown(tree, {*SECTIONS, *NAMED_SECTIONS}, f"{path}: ")
+    sections: dict[str, Any] = {
+        name: _section(kind, _table(tree.get(name, {}), f"{path}: {name}"), f"{path}: {name}")
+        for name, kind in SECTIONS.items()
+    }
+    base = path.parent
+    settings = Settings(**sections)
+    settings = replace(
+        settings,
+        daemon=replace(settings.daemon, socket=base / settings.daemon.socket),
+        principals=_principals(_table(tree.get("principals", {}), f"{path}: principals"), f"{path}: principals", base),
+        doors=_doors(_table(tree.get("doors", {}), f"{path}: doors"), f"{path}: doors", base),
+    )
+    if not is_id(settings.daemon.client_id):
+        raise ConfigurationError(f"{path}: daemon.client_id: expected a client id, got {shown(settings.daemon.client_id)}")
+    _check_ports(settings, path)
+    for name, door in settings.doors.items():
+        if door.authentication != "none" and not _can_prove(settings.principals, door.authentication):
+            proof = "a token" if door.authentication == "tokens" else "certificate_sha256"
+            raise ConfigurationError(
+                f"{path}: doors.{name}.authentication: is {door.authentication}, but no principal has {proof}"
+            )
+    return settings
+
+
+def _section(kind: type[S], table: Mapping[str, Any], where: str, **further: Any) -> S:
+    """A section of settings from its table; ``further`` are fields that are not in it."""
+    known = table_of(kind)
+    _refuse_unknown(table, known, f"{where}.")
+    attributes = {known.key: name for name, known in attributes_of(kind).items()}
+
+    def refuse(text: str) -> None:
+        raise ConfigurationError(text.partition(", using ")[0])
+
+    values = {attributes[key]: known[key].check(value, f"{where}.{key}", refuse) for key, value in table.items()}
+    return kind(**further, **values)
+
+
+def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, PrincipalSection]:
+    found = {}
+    owners: dict[bytes, str] = {}
+    for name, table in tables.items():
+        here = f"{where}.{name}"
+        if not is_id(f"token:{name}") or name == "*":
+            raise ConfigurationError(f"{here}: expected a name without slashes and control characters")
+        one = _section(PrincipalSection, _table(table, here), here)
+        if bool(one.token_sha256) and bool(one.token_file):
+            raise ConfigurationError(f"{here}: has token_sha256 and token_file: give one of them")
+        digest = bytes.fromhex(one.token_sha256) if one.token_sha256 else None
+        if one.token_file:
+            digest = hashlib.sha256(_secret(base / one.token_file, f"{here}.token_file")).digest()
+        certificate = bytes.fromhex(one.certificate_sha256) if one.certificate_sha256 else None
+        if not digest and not certificate:
+            raise ConfigurationError(f"{here}: expected one of token_sha256, token_file and certificate_sha256")
+        for proof in (digest, certificate):
+            if proof and owners.setdefault(proof, name) != name:
+                raise ConfigurationError(f"{here}: has the same token or certificate as {owners[proof]}")
+        found[name] = replace(one, token_digest=digest, certificate_digest=certificate)
+    return found
+
+
+def _secret(path: Path, where: str) -> bytes:
+    """The token in a file that nobody but its owner may read."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigurationError(f"{where}: {path} is no regular file")
+            if status.st_mode & 0o077:
+                raise ConfigurationError(f"{where}: others may read {path}: run chmod 600 {path}")
+            secret = file.read(_FILE_LIMIT).strip()
+    except OSError as error:
+        raise ConfigurationError(f"{where}: {path}: {error.strerror}") from None
+    if len(secret) < _TOKEN_CHARACTERS:
+        raise ConfigurationError(f"{where}: the token in {path} has fewer than {_TOKEN_CHARACTERS} characters")
+    return secret
+
+
+def _doors(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, DoorSection]:
+    return {name: _door(name, _table(table, f"{where}.{name}"), f"{where}.{name}", base) for name, table in tables.items()}
+
+
+def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSection:
+    if not _is_door_name(name):
+        raise ConfigurationError(
+            f"{where}: expected a name of 1 to 32 of a-z, 0-9 and -, beginning with a letter; not mailbox or lane"
+        )
+    options = _table(table.pop("options", {}), f"{where}.options")
+    door = _section(DoorSection, table, where, name=name, options=options)
+    dialect = door.dialect or name
+    if dialect not in DIALECTS:
+        raise ConfigurationError(f"{where}.dialect: expected one of {', '.join(DIALECTS)}")
+    door = replace(door, dialect=dialect, port=DIALECTS[dialect].port if door.port == -1 else door.port)
+    for key in ("tls_certificate", "tls_key", "tls_client_ca"):
+        if getattr(door, key):
+            door = replace(door, **{key: str(base / getattr(door, key))})
+    if bool(door.tls_certificate) != bool(door.tls_key):
+        raise ConfigurationError(f"{where}: tls_certificate and tls_key belong together: give both or none")
+    if door.authentication == "certificates" and not (door.tls_certificate and door.tls_client_ca):
+        raise ConfigurationError(f"{where}.authentication: certificates need tls_certificate, tls_key and tls_client_ca")
+    if door.authentication == "tokens" and DIALECTS[dialect].transport != "http":
+        raise ConfigurationError(f"{where}.authentication: {dialect} has no place for tokens: use certificates")
+    if door.authentication == "none" and not door.allow_anonymous and not is_loopback(door.address):
+        raise ConfigurationError(
+            f"{where}: anybody who reaches {door.address} could use this door: set authentication, or a loopback address"
+            " such as 127.0.0.1, or allow_anonymous = true if that is what you want"
+        )
+    return door
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address. Raises ``ConfigurationError`` unless it is one, or ``localhost``."""
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        raise ConfigurationError(f"expected an IP address or localhost, got {shown(address)}") from None
+
+
+def _is_door_name(name: str) -> bool:
+    is_word = name.isascii() and name.replace("-", "").isalnum() and name == name.lower() and name[:1].isalpha()
+    return is_word and len(name) <= 32 and name not in ("mailbox", "lane")
+
+
+def _can_prove(principals: Mapping[str, PrincipalSection], authentication: str) -> bool:
+    if authentication == "tokens":
+        return any(one.token_digest for one in principals.values())
+    return any(one.certificate_digest for one in principals.values())
+
+
+def _check_ports(settings: Settings, path: Path) -> None:
+    used = {(settings.observe.address, settings.observe.port): "observe"} if settings.observe.enabled else {}
+    if settings.observe.enabled and not is_loopback(settings.observe.address):
+        raise ConfigurationError(f"{path}: observe.address: expected a loopback address such as 127.0.0.1: it has no authentication")
+    for name, door in settings.doors.items():
+        if door.enabled and door.port and (other := used.setdefault((door.address, door.port), name)) != name:
+            raise ConfigurationError(f"{path}: doors.{name}.port: {door.port} is also the port of {other}")
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise ConfigurationError(f"{where}: expected a table, got {shown(value)}")
+    return dict(value)
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Any, where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise ConfigurationError(f"{where}{key}: unknown key; expected one of: {', '.join(sorted(known))}")

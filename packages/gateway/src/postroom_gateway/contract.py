@@ -1,0 +1,181 @@
+"""What a dialect gets and what it gives: the contract between the listeners and the translations.
+
+A *dialect* translates another system's protocol into commands of Postroom. It has no state but that of its
+connections. There are two kinds:
+
+- an ``HttpDialect`` answers one ``HttpRequest`` with one ``HttpResponse``;
+- a ``StreamDialect`` reads the bytes of a connection itself, through a ``StreamHandler`` that it makes for each.
+
+Both ask the daemon through ``Daemon.request``. The listener does everything else: TLS, authentication, limits, slow
+peers, the graceful stop, metrics. **A request whose client has gone is cancelled**: the task that awaits
+``Daemon.request`` gets ``CancelledError``, the wait at the daemon ends, and a lease that still comes is returned and
+does not count as a delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from postroom_common.errors import PostroomError
+
+
+class DaemonUnavailable(PostroomError):
+    """The daemon did not answer, or does not accept the gateway; the text is a sentence for people. A request that
+    changes something may have been executed."""
+
+
+class WaitEnded(PostroomError):
+    """A wait for a message has ended early, because the gateway stops. Answer as if there were no message."""
+
+
+class Principal(NamedTuple):
+    """Whom a request is made for: an account ``scheme:name``, such as ``token:scanner-7``."""
+
+    account: str
+
+
+class Answer(NamedTuple):
+    """The daemon's answer: ``data`` as in the protocol of the lane, with ``bodyBytes`` in place of ``payload``, and the
+    bodies that it describes, in that order: of each message its parts, if it has ``parts``."""
+
+    data: dict[str, Any]
+    bodies: Sequence[bytes] = ()
+
+
+class Daemon(Protocol):
+    """The daemon, as dialects see it."""
+
+    async def request(
+        self,
+        principal: Principal,
+        command: str,
+        payload: dict[str, Any],
+        bodies: Sequence[bytes] = (),
+        *,
+        door: str,
+        idempotency_key: str = "",
+        traceparent: str = "",
+    ) -> Answer:
+        """Send a command, and wait for its answer. It is executed once, even if the connection breaks meanwhile.
+
+        ``payload`` describes each of ``bodies`` by ``bodyBytes``. Raises ``CommandError`` if the daemon refuses the
+        command, ``DaemonUnavailable``, and, only if ``payload`` has ``waitMs``, ``WaitEnded``.
+        """
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+class HttpRequest:
+    """A complete request. ``path`` and ``query`` are the bytes of the request line, percent-encoded; ``headers`` have
+    their names in lower case, in the order in which they came."""
+
+    __slots__ = ("body", "headers", "is_waiting", "method", "path", "principal", "query")
+
+    def __init__(
+        self, method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes = b""
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.principal = Principal("")
+        #: Set by the dialect before it waits for a message. Then a client that closes its side of the connection has
+        #: gone; otherwise it gets its answer before the connection is closed.
+        self.is_waiting = False
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of a name, which is given in lower case; None if there is none."""
+        for known, value in self.headers:
+            if known == name:
+                return value
+        return None
+
+
+#: Work to do if an answer did not reach its client.
+Undo = Callable[[], Coroutine[Any, Any, None]]
+
+
+class HttpResponse:
+    """An answer. ``headers`` are written as they are, after those that every answer has (``connection``, ``server``,
+    ``date``, ``content-length``). ``undelivered`` is run if the client had gone before the answer was written."""
+
+    __slots__ = ("body", "headers", "status", "undelivered")
+
+    def __init__(
+        self,
+        status: int,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        body: bytes = b"",
+        undelivered: Undo | None = None,
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.undelivered = undelivered
+
+
+class HttpDialect(Protocol):
+    """A protocol over HTTP."""
+
+    #: The value of the header ``server``.
+    server: bytes
+
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """The answer to a request. ``DaemonUnavailable`` is answered with 503, another exception is logged and answered
+        with 500, both through ``refusal``."""
+
+    def refusal(self, status: int, text: str) -> HttpResponse:
+        """The answer with which the listener refuses a request: 400, 401, 408, 413, 429, 431, 500, 503. ``text`` says
+        why, in a sentence."""
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+class Peer(Protocol):
+    """The other side of a connection, as a ``StreamHandler`` sees it."""
+
+    @property
+    def principal(self) -> Principal:
+        """Whom requests of this connection are made for."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is written may still arrive."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes. Never blocks: while the peer does not read, nothing more is read from it."""
+
+    def start(self, work: Coroutine[Any, Any, None], is_waiting: bool = False) -> None:
+        """Run the work for one request as a task, which is cancelled when the peer has gone. While too many run for one
+        peer, nothing more is read from it. ``is_waiting`` says that it may wait for a message. An exception is logged,
+        and closes the connection."""
+
+    def expect(self, is_incomplete: bool) -> None:
+        """Say whether what was received ends inside a request: a peer that does not complete it in time is closed."""
+
+    def close(self) -> None:
+        """Close the connection, after what was written."""
+
+
+class StreamHandler(Protocol):
+    """Reads one connection."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes have arrived. A ``ValueError`` is the peer's fault, and closes the connection."""
+
+
+class StreamDialect(Protocol):
+    """A protocol of its own over TCP."""
+
+    def connect(self, peer: Peer) -> StreamHandler:
+        """A connection was made."""
+
+
+#: Makes the dialect of a door: from the daemon, the door's name, and the keys of its table ``options``.
+#: Raises ``ConfigurationError`` for a wrong option.
+MakeHttp = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect]
+MakeStream = Callable[[Daemon, str, Mapping[str, Any]], StreamDialect]

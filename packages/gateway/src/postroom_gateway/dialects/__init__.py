@@ -1,0 +1,1 @@
+"""The dialects: one package for each system whose protocols the gateway speaks."""

@@ -1,0 +1,257 @@
+"""Requests to the daemon, for any principal: sent over a few connections, executed once, cancelled when nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.lane import encode_frame
+from postroom_common.protocol import Command, ErrorCode
+
+from ..contract import Answer, DaemonUnavailable, Principal, WaitEnded
+from .link import Link, Pending
+
+log = logging.getLogger(__name__)
+
+#: Requests that a connection has in flight beside as many as the daemon reads: cancels and settlements must pass.
+_SPARE: Final = 8
+
+
+class Lane:
+    """The daemon behind the socket at ``path``. Make it in a running loop.
+
+    A request waits at most ``patience_s`` for a connection, and ``answer_s`` for an answer (beyond its own wait for a
+    message). Waits have connections of their own, because a connection may have only so many requests in flight.
+    """
+
+    def __init__(self, path: Path, client_id: str, patience_s: float, answer_s: float, waiting_limit: int) -> None:
+        self._path = path
+        self._client_id = client_id
+        self._patience_s = patience_s
+        self._answer_s = answer_s
+        self._loop = asyncio.get_running_loop()
+        self._ids = count(1)
+        self._prefix = f"gw-{os.urandom(6).hex()}-"
+        self._first = self._link()
+        self._for_waits: list[Link] = []
+        self._waits: dict[str, tuple[Link, Pending]] = {}
+        self._is_stopping = False
+        #: How many requests may wait for a message.
+        self.waiting_limit = waiting_limit
+        self.requests = 0
+        self.returned_leases = 0
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        principal: Principal,
+        command: str,
+        payload: dict[str, Any],
+        bodies: Sequence[bytes] = (),
+        *,
+        door: str,
+        idempotency_key: str = "",
+        traceparent: str = "",
+    ) -> Answer:
+        """As ``Daemon.request``."""
+        envelope: dict[str, Any] = {"command": command, "as": principal.account, "door": door, "payload": payload}
+        if idempotency_key:
+            envelope["idempotencyKey"] = idempotency_key
+        if traceparent:
+            envelope["traceparent"] = traceparent
+        wait_ms = payload.get("waitMs", 0)
+        if wait_ms:
+            return await self._wait(envelope, wait_ms / 1000)
+        return await self._exchange(self._first, self._pending(envelope, bodies), envelope)
+
+    async def _wait(self, envelope: dict[str, Any], wait_s: float) -> Answer:
+        """The answer to a request that may wait for a message."""
+        until_s = self._loop.time() + wait_s
+        while True:
+            if self._is_stopping:
+                raise WaitEnded("the gateway stops")
+            if len(self._waits) >= self.waiting_limit:
+                raise DaemonUnavailable(f"{len(self._waits)} requests wait for a message already: try again later")
+            link = self._link_for_wait()
+            pending = self._pending(envelope)
+            pending.until_s = until_s
+            self._waits[pending.request_id] = (link, pending)
+            try:
+                answer = await self._exchange(link, pending, envelope)
+            except CommandError as error:
+                # A repeated request whose lease was returned, because the first answer could not be delivered.
+                if error.code != ErrorCode.LEASE_EXPIRED or not pending.is_sent_again:
+                    raise
+            else:
+                if self._is_stopping and not answer.data.get("message"):
+                    raise WaitEnded("the gateway stops")
+                return answer
+            finally:
+                self._waits.pop(pending.request_id, None)
+            remaining_ms = int((until_s - self._loop.time()) * 1000)
+            envelope = {**envelope, "payload": {**envelope["payload"], "waitMs": max(0, remaining_ms)}}
+
+    def _pending(self, envelope: dict[str, Any], bodies: Sequence[bytes] = ()) -> Pending:
+        request_id = f"{self._prefix}{next(self._ids)}"
+        header = orjson.dumps({"requestId": request_id, **envelope})
+        frame = encode_frame(header, b"".join(bodies))
+        self.requests += 1
+        return Pending(request_id, frame, self._loop.create_future(), self._loop.time())
+
+    async def _exchange(self, link: Link, pending: Pending, envelope: dict[str, Any]) -> Answer:
+        link.send(pending)
+        try:
+            header, body = await pending.future
+        except asyncio.CancelledError:
+            self._abandon(link, pending, envelope)
+            raise
+        if header["ok"]:
+            data = header["data"]
+            return Answer(data, _cut(data, body) if body else ())
+        raise _error(header)
+
+    def _on_answer(self, pending: Pending, header: dict[str, Any], body: bytes) -> None:
+        if pending.on_late:
+            pending.on_late(header)
+        elif not pending.future.done():
+            pending.future.set_result((header, body))
+
+    # --- what nobody waits for any more -------------------------------------------------------------------------------
+
+    def _abandon(self, link: Link, pending: Pending, envelope: dict[str, Any]) -> None:
+        """The task that made a request was cancelled: end its wait, and return a lease that it gets."""
+        if envelope["command"] != Command.CONSUME_NEXT:
+            return
+        if pending.future.done() and not pending.future.cancelled():
+            if not pending.future.exception():
+                self._return_lease(pending.future.result()[0], envelope)
+            return
+        pending.is_abandoned = True
+        pending.on_late = lambda header: self._return_lease(header, envelope)
+        link.cancel(pending)
+
+    def _return_lease(self, header: dict[str, Any], envelope: dict[str, Any]) -> None:
+        data = header.get("data") or {}
+        lease, message = data.get("lease"), data.get("message")
+        if not lease or not message:
+            return
+        self.returned_leases += 1
+        payload = {"queue": message["queue"], "messageKey": lease["messageKey"], "leaseId": lease["leaseId"]}
+        released = self._pending({"as": envelope["as"], "door": envelope["door"], "command": "release", "payload": payload})
+        released.on_late = lambda answer: None
+        self._first.send(released)
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def _link(self) -> Link:
+        return Link(self._path, self._client_id, self._on_answer)
+
+    def _link_for_wait(self) -> Link:
+        for link in self._for_waits:
+            limit = link.greeting.requests if link.greeting else 256
+            if len(link.in_flight) < limit - _SPARE:
+                return link
+        self._for_waits.append(self._link())
+        return self._for_waits[-1]
+
+    @property
+    def problem(self) -> str:
+        """Why the daemon cannot be asked now: a sentence, empty if it can."""
+        greeting = self._first.greeting
+        if not greeting:
+            return self._first.problem
+        if not greeting.is_gateway:
+            return "the daemon accepts no requests for others from this user: add it to the daemon's gateway.users"
+        return ""
+
+    @property
+    def daemon(self) -> str:
+        """The version of the daemon; empty if there is no connection."""
+        return self._first.greeting.daemon if self._first.greeting else ""
+
+    @property
+    def request_bytes(self) -> int:
+        """The largest request (bytes of header and bodies) that the daemon reads; 0 if there is no connection."""
+        return self._first.greeting.request_bytes if self._first.greeting else 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a message."""
+        return len(self._waits)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests that have no answer yet."""
+        return sum(len(link.in_flight) for link in (self._first, *self._for_waits))
+
+    @property
+    def reconnections(self) -> int:
+        """How often a connection was made again."""
+        return sum(max(0, link.connections - 1) for link in (self._first, *self._for_waits))
+
+    async def until_connected(self, seconds: float) -> bool:
+        """Wait for the first connection; whether there is one."""
+        until_s = self._loop.time() + seconds
+        while not self._first.is_up and self._loop.time() < until_s:
+            await asyncio.sleep(0.02)
+        return self._first.is_up
+
+    def tick(self) -> None:
+        """Give up requests that have waited too long. Called about once a second."""
+        now_s = self._loop.time()
+        for link in (self._first, *self._for_waits):
+            for pending in list(link.in_flight.values()):
+                since_s = max(pending.since_s, pending.until_s)
+                if link.is_up and now_s - since_s < self._answer_s:
+                    continue
+                if not link.is_up and now_s - pending.since_s < self._patience_s:
+                    continue
+                if pending.is_abandoned and not link.is_up:
+                    continue  # it is sent again once there is a connection: it may have got a lease
+                del link.in_flight[pending.request_id]
+                if not pending.future.done():
+                    text = link.problem or f"the daemon did not answer within {self._answer_s:.0f} s"
+                    pending.future.set_exception(DaemonUnavailable(text))
+
+    def end_waits(self) -> None:
+        """From now on no request waits for a message, and those that do are ended."""
+        self._is_stopping = True
+        for link, pending in self._waits.values():
+            pending.until_s = self._loop.time()
+            link.cancel(pending)
+
+    async def close(self, seconds: float) -> None:
+        """Wait for the answers that are missing, for some seconds at most, and close the connections."""
+        until_s = self._loop.time() + seconds
+        while self.in_flight and self._first.is_up and self._loop.time() < until_s:
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(link.close() for link in (self._first, *self._for_waits)))
+
+
+def _error(header: dict[str, Any]) -> CommandError:
+    code, message = header["error"]["code"], header["error"]["message"]
+    try:
+        return CommandError(ErrorCode(code), message)
+    except ValueError:  # of a newer daemon
+        return CommandError(ErrorCode.INTERNAL_ERROR, f"{code}: {message}")
+
+
+def _cut(data: dict[str, Any], body: bytes) -> list[bytes]:
+    """The bodies that an answer describes."""
+    bodies, start = [], 0
+    message = data.get("message")
+    for one in [message] if message else data.get("messages", ()):
+        for part in one.get("parts") or (one,):
+            end = start + part["bodyBytes"]
+            bodies.append(body[start:end])
+            start = end
+    return bodies

@@ -1,0 +1,218 @@
+"""One connection to the daemon that is made again whenever it breaks, and the requests that are in flight on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.lane import Frame, FrameReader, FrameTooLarge, encode_frame
+from postroom_common.protocol import LANE_VERSION, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT
+
+log = logging.getLogger(__name__)
+
+#: Time (s) for a connection to be made, hello included.
+_CONNECT_S: Final = 5.0
+#: Time (s) before the first attempt to connect again, and the longest; each is shortened at random.
+_BACKOFF_S: Final = 0.05
+_BACKOFF_LIMIT_S: Final = 5.0
+#: Longest path of a UNIX socket, in bytes.
+_PATH_LIMIT: Final = 107
+_REQUESTS_DEFAULT: Final = 256
+
+
+class Pending:
+    """A request that has no answer yet, with the bytes that are sent again if the connection breaks."""
+
+    __slots__ = ("frame", "future", "is_abandoned", "is_sent_again", "on_late", "request_id", "since_s", "until_s")
+
+    def __init__(self, request_id: str, frame: bytes, future: asyncio.Future[Any], now_s: float) -> None:
+        self.request_id = request_id
+        self.frame = frame
+        self.future = future
+        self.since_s = now_s
+        #: When its wait for a message ends, by the loop's clock; 0: it does not wait.
+        self.until_s = 0.0
+        #: Nobody waits for the answer any more. It is awaited only because it may contain a lease.
+        self.is_abandoned = False
+        self.is_sent_again = False
+        self.on_late: Callable[[dict[str, Any]], None] | None = None
+
+
+class Greeting:
+    """What the daemon said in its hello."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.daemon = str(fields.get("daemon", ""))
+        self.request_bytes = int(fields.get("requestBytes", REQUEST_BYTES_DEFAULT))
+        self.requests = int(fields.get("requests", _REQUESTS_DEFAULT))
+        #: Whether the daemon accepts requests for others (``gateway.users``).
+        self.is_gateway = fields.get("gateway") is True
+
+
+class Link(asyncio.Protocol):
+    """A connection to the socket at ``path``. ``on_answer`` gets the request, the header of its answer and the body."""
+
+    def __init__(
+        self, path: Path, client_id: str, on_answer: Callable[[Pending, dict[str, Any], bytes], None]
+    ) -> None:
+        self._path = path
+        self._client_id = client_id
+        self._on_answer = on_answer
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(REQUEST_BYTES_DEFAULT)
+        self._greeted: asyncio.Future[Greeting] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self.in_flight: dict[str, Pending] = {}
+        self.greeting: Greeting | None = None
+        #: Why there is no connection: a sentence, empty if there is one.
+        self.problem = "the connection has not been made yet"
+        self.connections = 0
+        self._task = self._loop.create_task(self._keep_connected())
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+        return self.greeting is not None
+
+    def send(self, pending: Pending) -> None:
+        """Send a request now, or as soon as there is a connection."""
+        self.in_flight[pending.request_id] = pending
+        if self.greeting and self._transport:
+            self._transport.write(pending.frame)
+
+    def cancel(self, pending: Pending) -> None:
+        """End the wait of a request."""
+        if self.greeting and self._transport:
+            self._transport.write(_cancel_frame(pending))
+
+    async def close(self) -> None:
+        """Close the connection, after what was written."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._transport:
+            self._transport.close()
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        backoff_s = _BACKOFF_S
+        while True:
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    self.greeting = await self._connect()
+            except (OSError, ConnectionError, TimeoutError, ValueError) as error:
+                self._note(_sentence(error, self._path))
+                if self._transport:
+                    self._transport.abort()
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(backoff_s * 2, _BACKOFF_LIMIT_S)
+                continue
+            self._note("")
+            self.connections += 1
+            self._send_again()
+            assert self._lost
+            connected_s = self._loop.time()
+            await self._lost
+            self.greeting = None
+            self._note("the connection to the daemon has broken")
+            if self._loop.time() - connected_s > 1.0:
+                backoff_s = _BACKOFF_S
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+
+    async def _connect(self) -> Greeting:
+        path = str(self._path)
+        if len(path.encode()) > _PATH_LIMIT:
+            raise ValueError(f"the path of the socket is longer than {_PATH_LIMIT} bytes")
+        self._reader = FrameReader(2 * REQUEST_BYTES_CEILING)
+        self._greeted, self._lost = self._loop.create_future(), self._loop.create_future()
+        await self._loop.create_unix_connection(lambda: self, path)
+        assert self._transport
+        hello = {"hello": {"versions": [LANE_VERSION], "clientId": self._client_id}}
+        self._transport.write(encode_frame(orjson.dumps(hello)))
+        return await self._greeted
+
+    def _send_again(self) -> None:
+        """Send what has no answer, in the same order. The daemon executes none of it twice."""
+        assert self._transport
+        now_s = self._loop.time()
+        for pending in list(self.in_flight.values()):
+            pending.is_sent_again = self.connections > 1
+            self._transport.write(pending.frame)
+            if pending.is_abandoned or 0 < pending.until_s <= now_s:
+                self._transport.write(_cancel_frame(pending))
+            elif pending.until_s and pending.is_sent_again:
+                # The daemon counts the wait from now on.
+                self._loop.call_later(pending.until_s - now_s, self.cancel, pending)
+
+    def _note(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.warning("no connection to the daemon: %s", problem)
+        elif not problem:
+            log.info("connected to the daemon at %s", self._path)
+        self.problem = problem
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        try:
+            while frame := self._reader.next():
+                self._take(frame)
+        except (FrameTooLarge, ValueError, KeyError, TypeError) as error:
+            log.error("the daemon sent what is no answer: %s", error)
+            if self._transport:
+                self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.greeting = None
+        for future in (self._greeted, self._lost):
+            if future and not future.done():
+                if future is self._greeted:
+                    future.set_exception(ConnectionError("the daemon closed the connection"))
+                    future.exception()  # nobody may wait for it any more
+                else:
+                    future.set_result(None)
+
+    def _take(self, frame: Frame) -> None:
+        header = orjson.loads(frame.header)
+        request_id = header.get("requestId")
+        if request_id is not None:
+            pending = self.in_flight.pop(request_id, None)
+            if pending:
+                self._on_answer(pending, header, frame.body)
+        elif "hello" in header and self._greeted and not self._greeted.done():
+            self._greeted.set_result(Greeting(header["hello"]))
+        elif "error" in header:
+            text = f"the daemon refused the connection: {header['error']['message']}"
+            if self._greeted and not self._greeted.done():
+                self._greeted.set_exception(ConnectionError(text))
+            else:
+                log.error("%s", text)
+
+
+def _cancel_frame(pending: Pending) -> bytes:
+    return encode_frame(orjson.dumps({"cancel": pending.request_id}))
+
+
+def _sentence(error: BaseException, path: Path) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"there is no socket {path}: is the daemon running, and is its lane enabled?"
+    if isinstance(error, ConnectionRefusedError):
+        return f"nobody listens at {path}: is the daemon running?"
+    if isinstance(error, PermissionError):
+        return f"no permission to connect to {path}: the gateway's user must be in the group of the mailbox"
+    if isinstance(error, TimeoutError):
+        return f"the daemon did not answer at {path} within {_CONNECT_S:.0f} s"
+    return str(error)

@@ -1,0 +1,1 @@
+"""What others see of the gateway: metrics and health."""

@@ -1,0 +1,117 @@
+"""Opens the socket of a door, with TLS if it has a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Protocol, cast
+
+from postroom_common.errors import PostroomError
+
+from ..contract import HttpDialect, StreamDialect
+from .authentication import Directory
+from .door import Door
+from .http import HttpConnection
+from .stream import StreamConnection
+
+
+class CannotListen(PostroomError):
+    """A door cannot be opened; the text names it and says why."""
+
+
+class DoorSettings(Protocol):
+    """The settings of one door."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def tls_certificate(self) -> str: ...
+    @property
+    def tls_key(self) -> str: ...
+    @property
+    def tls_client_ca(self) -> str: ...
+
+
+class Listener:
+    """The listening socket of a door."""
+
+    def __init__(self, door: Door, settings: DoorSettings) -> None:
+        self.door = door
+        self._settings = settings
+        self._tls: ssl.SSLContext | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(self, dialect: HttpDialect | StreamDialect, transport: str) -> None:
+        """Listen; ``transport`` is ``http`` or ``stream``. Raises ``CannotListen``."""
+        self._tls = tls_context(self._settings)
+        loop = asyncio.get_running_loop()
+
+        def connect() -> asyncio.Protocol:
+            if transport == "http":
+                return HttpConnection(self.door, cast(HttpDialect, dialect))
+            return StreamConnection(self.door, cast(StreamDialect, dialect))
+
+        settings = self._settings
+        try:
+            self._server = await loop.create_server(
+                connect, settings.address, settings.port, ssl=self._tls, backlog=1024, reuse_address=True
+            )
+        except OSError as error:
+            where = f"{settings.address} port {settings.port}"
+            raise CannotListen(f"door {self.door.name}: cannot listen on {where}: {error.strerror or error}") from None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._server
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def check(self) -> None:
+        """Read the files of TLS. Raises ``CannotListen``."""
+        tls_context(self._settings)
+
+    def reload(self, directory: Directory) -> None:
+        """Replace the principals, and read the certificate again, for connections from now on. Call ``check`` before:
+        what it accepts does not fail here."""
+        if self._tls:
+            self._tls.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key, password=_no_password)
+            if self._settings.tls_client_ca:
+                self._tls.load_verify_locations(self._settings.tls_client_ca)
+        self.door.authenticator.directory = directory
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        if self._server:
+            self._server.close()
+
+
+def tls_context(settings: DoorSettings) -> ssl.SSLContext | None:
+    """TLS as a door's settings want it; None without. Raises ``CannotListen``."""
+    if not settings.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=_no_password)
+    except (OSError, ssl.SSLError) as error:
+        raise CannotListen(f"door {settings.name}: {settings.tls_certificate}, {settings.tls_key}: {_why(error)}") from None
+    if settings.tls_client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(settings.tls_client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise CannotListen(f"door {settings.name}: {settings.tls_client_ca}: {_why(error)}") from None
+    return context
+
+
+def _no_password() -> str:
+    """Instead of asking at the terminal."""
+    raise ssl.SSLError("the key is encrypted, and a service has nobody to ask for its password")
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,161 @@
+"""A connection whose bytes a dialect reads itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from ..contract import Principal, StreamDialect, StreamHandler
+from .door import Door
+from .http import address_of
+
+log = logging.getLogger(__name__)
+
+
+class StreamConnection(asyncio.Protocol):
+    """One connection of a door whose dialect has a protocol of its own. The ``Peer`` of its handler."""
+
+    def __init__(self, door: Door, dialect: StreamDialect) -> None:
+        self._door = door
+        self._dialect = dialect
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._handler: StreamHandler | None = None
+        self._principal: Principal | None = None
+        self._address = ""
+        self._tasks: dict[asyncio.Task[None], bool] = {}
+        self._deadline_s = 0.0
+        self._is_incomplete = False
+        self._is_reading = True
+        self._is_blocked = False
+        self._ends = False
+
+    # --- Peer ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def principal(self) -> Principal:
+        """As ``Peer.principal``."""
+        assert self._principal
+        return self._principal
+
+    @property
+    def is_open(self) -> bool:
+        """As ``Peer.is_open``."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """As ``Peer.write``."""
+        if self._transport:
+            self._transport.write(data)
+
+    def start(self, work: Coroutine[Any, Any, None], is_waiting: bool = False) -> None:
+        """As ``Peer.start``."""
+        task = self._loop.create_task(work)
+        self._tasks[task] = is_waiting
+        task.add_done_callback(self._ended)
+        if len(self._tasks) >= self._door.limits.settings.peer_requests:
+            self._pause()
+
+    def expect(self, is_incomplete: bool) -> None:
+        """As ``Peer.expect``."""
+        if is_incomplete and not self._is_incomplete:
+            self._deadline_s = self._loop.time() + self._door.limits.settings.header_seconds
+        self._is_incomplete = is_incomplete
+
+    def close(self) -> None:
+        """As ``Peer.close``."""
+        if self._transport:
+            self._transport.close()
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._address = address_of(transport)
+        self._principal = self._door.authenticator.of_connection(transport)
+        if self._door.is_stopping or not self._principal or not self._door.limits.admit(self._address):
+            self._door.counters.refused_connections += 1
+            transport.abort()
+            return
+        self._door.counters.connections += 1
+        self._door.connections.add(self)
+        self._handler = self._dialect.connect(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self._handler:
+            return
+        self._handler = None
+        self._door.limits.leave(self._address)
+        self._door.connections.discard(self)
+        for task in self._tasks:
+            task.cancel()
+
+    def eof_received(self) -> bool:
+        """The peer sends nothing more. It gets the answers to what it has sent, unless it waits for messages: then it
+        has most probably gone."""
+        self._ends = True
+        return bool(self._tasks) and not any(self._tasks.values())
+
+    def data_received(self, data: bytes) -> None:
+        if self._ends or not self._handler:
+            return
+        try:
+            self._handler.received(data)
+        except ValueError as error:
+            log.info("a peer of %s is closed: %s", self._door.name, error)
+            self._door.counters.refused_requests += 1
+            self._ends = True
+            self.close()
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+        self._deadline_s = self._loop.time() + self._door.limits.settings.read_seconds
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        self._resume()
+
+    # --- the door -----------------------------------------------------------------------------------------------------
+
+    def check(self, now_s: float) -> None:
+        """As ``Connection.check``."""
+        if (self._is_incomplete or self._is_blocked) and now_s >= self._deadline_s and self._is_reading | self._is_blocked:
+            self._door.counters.slow_peers += 1
+            self.abort()
+
+    def stop(self) -> None:
+        """As ``Connection.stop``."""
+        self._ends = True
+        if not self._tasks:
+            self.close()
+
+    def abort(self) -> None:
+        """As ``Connection.abort``."""
+        if self._transport:
+            self._transport.abort()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        error = None if task.cancelled() else task.exception()
+        if error:
+            log.error("a request through %s failed", self._door.name, exc_info=error)
+            self.close()
+        elif self._ends and not self._tasks:
+            self.close()
+        elif len(self._tasks) < self._door.limits.settings.peer_requests:
+            self._resume()
+
+    def _pause(self) -> None:
+        if self._is_reading and self._transport:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if not self._is_reading and self._transport and not self._is_blocked and not self._transport.is_closing():
+            self._is_reading = True
+            self._transport.resume_reading()

@@ -1,0 +1,238 @@
+"""A running gateway: its doors, the lane, signals, reload and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from postroom_common import logs
+from postroom_common.errors import ConfigurationError, PostroomError
+from postroom_common.notify import notify, notify_reloading
+
+from .config import file
+from .config.settings import DIALECTS, DoorSection, Settings
+from .contract import Daemon, HttpDialect, StreamDialect
+from .dialects.lmq.http import LmqHttp
+from .lane import Lane
+from .observe.counters import DoorCounters
+from .observe.pages import Pages
+from .serve.authentication import Authenticator, Directory
+from .serve.door import Door
+from .serve.limits import Limits
+from .serve.listener import CannotListen, Listener
+
+log = logging.getLogger(__name__)
+
+#: Makes the dialect of a door: from the daemon, the door's name, and its options. Raises ``ConfigurationError``.
+Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | StreamDialect]
+MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp}
+
+#: Time (s) for a stop: for answers that are being made, and for the daemon to take back leases.
+_STOP_S: Final = 20.0
+#: How long (s) a start waits for the daemon before it reports that it is ready all the same.
+_START_S: Final = 2.0
+#: Descriptors beside those of connections.
+_SPARE_DESCRIPTORS: Final = 64
+
+
+@dataclass
+class Opened:
+    """A door that is open."""
+
+    settings: DoorSection
+    door: Door
+    listener: Listener
+
+
+def check(settings: Settings) -> None:
+    """What only the dialects and the files of TLS can check. Raises ``ConfigurationError``."""
+    for door in settings.doors.values():
+        try:
+            make_dialect(door, NoDaemon())
+        except ConfigurationError as error:
+            raise ConfigurationError(f"doors.{door.name}.{error}") from None
+        try:
+            Listener(make_door(door, settings, Limits(settings.limits)), door).check()
+        except CannotListen as error:
+            raise ConfigurationError(str(error)) from None
+
+
+class NoDaemon:
+    """A daemon for checks, which is never asked."""
+
+    async def request(self, *arguments: Any, **named: Any) -> Any:
+        """As ``Daemon.request``."""
+        raise NotImplementedError
+
+
+def make_dialect(door: DoorSection, daemon: Daemon) -> HttpDialect | StreamDialect:
+    """The dialect of a door. Raises ``ConfigurationError``."""
+    return MAKERS[door.dialect](daemon, door.name, door.options)
+
+
+def make_door(settings: DoorSection, all_settings: Settings, limits: Limits) -> Door:
+    """A door that is not open yet."""
+    authenticator = Authenticator(settings.name, settings.authentication, Directory(all_settings.principals))
+    return Door(settings.name, authenticator, limits, DoorCounters())
+
+
+async def run(path: Path, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ``PostroomError``."""
+    gateway = Gateway(path, settings)
+    try:
+        await gateway.serve()
+    finally:
+        notify("STOPPING=1")
+
+
+class Gateway:
+    """One gateway, from its start to its stop."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path
+        self._settings = settings
+        self._limits = Limits(settings.limits)
+        self._lane = Lane(
+            settings.daemon.socket,
+            settings.daemon.client_id,
+            settings.daemon.patience_seconds,
+            settings.daemon.answer_seconds,
+            settings.limits.waiting,
+        )
+        self._doors: dict[str, Opened] = {}
+        self._open_doors: dict[str, Door] = {}
+        self._observed: Opened | None = None
+        self._stop = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Open all doors, serve, and stop when a signal says so."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        _raise_descriptor_limit(self._settings.limits.connections)
+        try:
+            await self._open()
+            gc.collect()
+            gc.freeze()  # what the start has made stays for good
+            await self._lane.until_connected(_START_S)
+            notify("READY=1", f"STATUS={self._status()}")
+            while not self._stop.is_set():
+                self._tick()
+                try:
+                    async with asyncio.timeout(1.0):
+                        await self._stop.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            await self._close()
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        observed = self._settings.observe
+        if observed.enabled:
+            section = DoorSection(name="observe", address=observed.address, port=observed.port)
+            self._observed = Opened(section, *self._prepared(section))
+            pages = Pages(self._lane, self._open_doors, self._limits)
+            await self._observed.listener.open(pages, "http")
+            log.info("health and metrics at http://%s:%d", observed.address, self._observed.listener.port)
+        for name, section in self._settings.doors.items():
+            if not section.enabled:
+                continue
+            opened = Opened(section, *self._prepared(section))
+            dialect = make_dialect(section, self._lane)
+            await opened.listener.open(dialect, DIALECTS[section.dialect].transport)
+            self._doors[name] = opened
+            self._open_doors[name] = opened.door
+            log.info("door %s at %s port %d", name, section.address, opened.listener.port)
+        if not self._doors:
+            log.warning("no door is configured: nobody can use this gateway")
+
+    def _prepared(self, section: DoorSection) -> tuple[Door, Listener]:
+        door = make_door(section, self._settings, self._limits)
+        return door, Listener(door, section)
+
+    # --- every second -------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._lane.tick()
+        for opened in self._all():
+            opened.door.check(now_s)
+        logs.tick()
+
+    def _all(self) -> list[Opened]:
+        return [*self._doors.values(), *([self._observed] if self._observed else [])]
+
+    def _status(self) -> str:
+        return self._lane.problem or f"serving {', '.join(self._doors) or 'no door'}"
+
+    # --- reload -------------------------------------------------------------------------------------------------------
+
+    def _reload(self) -> None:
+        """Read the configuration again: principals, certificates, limits and the log. Everything else waits for a
+        restart. If anything is wrong, everything stays as it was."""
+        notify_reloading()
+        try:
+            settings = file.load(self._path)
+            check(settings)
+            for opened in self._doors.values():
+                opened.listener.check()
+        except PostroomError as error:
+            log.error("the configuration was not reloaded: %s", error)
+        else:
+            for opened in self._doors.values():
+                opened.listener.reload(Directory(settings.principals))
+            self._limits.settings = settings.limits
+            self._lane.waiting_limit = settings.limits.waiting
+            logs.reload(settings.log)
+            late = _waiting_for_restart(self._settings, settings)
+            self._settings = settings
+            log.info("the configuration was reloaded%s", f"; a restart is needed for {', '.join(late)}" if late else "")
+        notify("READY=1", f"STATUS={self._status()}")
+
+    # --- stop ---------------------------------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        """Accept nothing more, end the waits, finish the answers, return the leases."""
+        notify("STOPPING=1")
+        log.info("the gateway stops")
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _STOP_S
+        for opened in self._doors.values():
+            opened.listener.close()
+        self._lane.end_waits()
+        for opened in self._doors.values():
+            opened.door.stop()
+        while any(one.door.connections for one in self._doors.values()) and loop.time() < until_s:
+            await asyncio.sleep(0.02)
+        for opened in self._all():
+            opened.listener.close()
+            opened.door.abort()
+        await self._lane.close(max(1.0, until_s - loop.time()))
+
+
+def _waiting_for_restart(old: Settings, new: Settings) -> list[str]:
+    """What has changed and takes effect at a restart only."""
+    late = [name for name in ("daemon", "observe") if getattr(old, name) != getattr(new, name)]
+    for name in sorted({*old.doors, *new.doors}):
+        if old.doors.get(name) != new.doors.get(name):
+            late.append(f"doors.{name}")
+    return late
+
+
+def _raise_descriptor_limit(connections: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _SPARE_DESCRIPTORS
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    if hard < wanted:
+        log.warning("limits.connections is %d, but the process may open %d descriptors only", connections, hard)
