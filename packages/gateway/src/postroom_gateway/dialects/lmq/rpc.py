@@ -1,0 +1,73 @@
+"""The door for LMQ's MessagePack-RPC: requests of a connection are executed at the same time, and answered as they are
+done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...contract import Daemon, DaemonUnavailable, Peer, WaitEnded
+from .answers import Pulled
+from .msgpack_old import CHUNK_BYTES, Frames, Request, read_request
+from .options import Options, read_options
+from .queues import Queues
+from .rpc_methods import EMPTY, PULLS, RpcError, answer, call, encode_pulled, refusal, thrown
+
+#: Largest request, in bytes. The daemon's own limit is smaller; what exceeds it gets an error.
+_FRAME_BYTES: Final = 1 << 25
+
+
+class RpcDialect:
+    """LMQ's MessagePack-RPC. Raises ``ConfigurationError`` for wrong options."""
+
+    def __init__(self, daemon: Daemon, door: str, options: Mapping[str, Any]) -> None:
+        self._daemon = daemon
+        self._door = door
+        self._options: Options = read_options(options)
+
+    def connect(self, peer: Peer) -> RpcHandler:
+        """A connection was made."""
+        return RpcHandler(peer, Queues(self._daemon, peer.principal, self._door, self._options))
+
+
+class RpcHandler:
+    """One connection."""
+
+    def __init__(self, peer: Peer, queues: Queues) -> None:
+        self._peer = peer
+        self._queues = queues
+        self._frames = Frames(_FRAME_BYTES)
+
+    def received(self, data: bytes) -> None:
+        """Start what has arrived. Raises ``ValueError`` if it is not MessagePack-RPC, or too large."""
+        for start in range(0, len(data), CHUNK_BYTES):
+            self._frames.feed(data[start : start + CHUNK_BYTES])
+            while (frame := self._frames.next()) is not None:
+                request = read_request(frame)
+                self._peer.start(self._respond(request), is_waiting=request.method in PULLS)
+        self._peer.expect(is_incomplete=self._frames.pending_bytes > 0)
+
+    async def _respond(self, request: Request) -> None:
+        """Execute a request, and answer it unless it is a notification."""
+        try:
+            result = await self._result(request)
+        except RpcError as error:
+            if request.number is not None:
+                self._peer.write(refusal(request.number, error))
+            return
+        if request.number is not None:
+            self._peer.write(answer(request.number, result))
+
+    async def _result(self, request: Request) -> bytes:
+        """The encoded result of a request. Raises ``RpcError``."""
+        try:
+            result = await call(self._queues, request)
+        except WaitEnded:
+            return EMPTY
+        except DaemonUnavailable:
+            raise thrown("unavailable") from None
+        if not isinstance(result, Pulled):
+            return result
+        if request.number is None or not self._peer.is_open:
+            await self._queues.give_back(result)
+        return encode_pulled(result)
