@@ -19,6 +19,7 @@ SIBLINGS = {
     "client": set(),
     "daemon": {"client", "common"},
     "console": {"client", "common"},
+    "gateway": {"common"},
     "pipeline": {"common"},
 }
 
@@ -31,6 +32,9 @@ ROOMS = (
 #: The rooms of the console in the same order, and the libraries for the screen, which only one of them knows.
 CONSOLE_ROOMS = ("i18n", "paths", "data", "export", "plain", "tui", "cli", "__main__")
 SCREEN_LIBRARIES = {"textual", "rich"}
+
+#: The rooms of the gateway in the same order. A dialect knows nothing but the contract; ``service`` puts all together.
+GATEWAY_ROOMS = ("contract", "config", "observe", "lane", "serve", "dialects", "service", "cli", "__main__")
 
 #: Rooms of the pipeline and the rooms that each imports, the lowest first: a room imports only those before it.
 PIPELINE_ROOMS = {
@@ -132,6 +136,22 @@ def test_the_console_uses_nothing_private_of_its_libraries_for_the_screen(root):
             parts = name.split(".")
             private = any(part.startswith("_") for part in parts)
             assert parts[0] not in SCREEN_LIBRARIES or not private, f"{path}:{line} imports {name}"
+
+
+def test_a_room_of_the_gateway_imports_only_rooms_before_it_and_a_dialect_only_the_contract(root):
+    source = root / "packages" / "gateway" / "src" / "postroom_gateway"
+    for path in modules(source):
+        room = room_of(path, source)
+        if room == "__init__":
+            continue
+        before = GATEWAY_ROOMS[: GATEWAY_ROOMS.index(room) + 1] if room != "dialects" else ("contract", "dialects")
+        for name, line in imports(path, source):
+            parts = name.split(".")
+            if parts[0] == source.name and len(parts) > 1:
+                assert parts[1] in before, f"{path}:{line}: {room} imports {name}"
+                # One dialect never imports another.
+                if room == parts[1] == "dialects" and len(path.relative_to(source).parts) > 2:
+                    assert parts[2] == path.relative_to(source).parts[1], f"{path}:{line} imports {name}"
 
 
 def test_a_package_imports_only_the_siblings_it_may(package):

@@ -70,8 +70,8 @@ def test_a_compound_message_is_a_list_in_msgpack():
 def test_a_compound_message_of_one_part_is_one():
     message = Pulled("acc", ID, 1, (Part(b"next"),), is_compound=True)
     assert encode_pulled(message, CompoundFormat.MULTIPART)[1] == (
-        b"\r\n--%b\r\ncontent-type: application/octet-stream\r\ncontent-transfer-encoding: binary\r\n\r\nnext\r\n--%b--\r\n"
-        % (2 * (ID.encode(),))
+        b"\r\n--%b\r\ncontent-type: application/octet-stream\r\ncontent-transfer-encoding: binary\r\n\r\n"
+        b"next\r\n--%b--\r\n" % (2 * (ID.encode(),))
     )
 
 

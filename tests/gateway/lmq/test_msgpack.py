@@ -68,11 +68,14 @@ def test_a_str_is_of_the_new_specification_and_a_bin_is_packed_as_lmq_does():
         assert msgpack.unpackb(pack_bin(b"x" * size)) == b"x" * size
 
 
+NO_STRINGS: list[object] = [None, 1, [], {}, 1.5]
+
+
 @pytest.mark.parametrize("size", [0, 31, 32, 256, 65_536])
 def test_the_bytes_of_every_kind_of_string_are_read(size):
     for frame in (msgpack.packb("x" * size), msgpack.packb(b"x" * size), pack("x" * size)):
         assert read_bytes(frame) == b"x" * size
-    assert [read_bytes(msgpack.packb(value)) for value in (None, 1, [], {}, 1.5)] == 5 * [None]
+    assert [read_bytes(msgpack.packb(value)) for value in NO_STRINGS] == 5 * [None]
 
 
 def test_an_argument_is_read_with_text_where_there_is_some():
@@ -141,7 +144,7 @@ def test_frames_are_cut_wherever_the_stream_is(values, size):
 
 def test_frames_follow_a_large_one():
     frames, large = Frames(1 << 20), msgpack.packb(b"x" * (3 * CHUNK_BYTES))
-    found = []
+    found: list[bytes] = []
     for start in range(0, len(large), CHUNK_BYTES):
         frames.feed(large[start : start + CHUNK_BYTES])
         found += iter(frames.next, None)

@@ -20,6 +20,7 @@ from .config import file
 from .config.settings import DIALECTS, DoorSection, Settings
 from .contract import Daemon, HttpDialect, StreamDialect
 from .dialects.lmq.http import LmqHttp
+from .dialects.lmq.rpc import RpcDialect
 from .lane import Lane
 from .observe.counters import DoorCounters
 from .observe.pages import Pages
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 #: Makes the dialect of a door: from the daemon, the door's name, and its options. Raises ``ConfigurationError``.
 Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | StreamDialect]
-MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp}
+MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp, "lmq-rpc": RpcDialect}
 
 #: Time (s) for a stop: for answers that are being made, and for the daemon to take back leases.
 _STOP_S: Final = 20.0

@@ -65,7 +65,9 @@ def read(tree: Mapping[str, Any], path: Path) -> Settings:
         doors=_doors(_table(tree.get("doors", {}), f"{path}: doors"), f"{path}: doors", base),
     )
     if not is_id(settings.daemon.client_id):
-        raise ConfigurationError(f"{path}: daemon.client_id: expected a client id, got {shown(settings.daemon.client_id)}")
+        raise ConfigurationError(
+            f"{path}: daemon.client_id: expected a client id, got {shown(settings.daemon.client_id)}"
+        )
     _check_ports(settings, path)
     for name, door in settings.doors.items():
         if door.authentication != "none" and not _can_prove(settings.principals, door.authentication):
@@ -130,7 +132,9 @@ def _secret(path: Path, where: str) -> bytes:
 
 
 def _doors(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, DoorSection]:
-    return {name: _door(name, _table(table, f"{where}.{name}"), f"{where}.{name}", base) for name, table in tables.items()}
+    return {
+        name: _door(name, _table(table, f"{where}.{name}"), f"{where}.{name}", base) for name, table in tables.items()
+    }
 
 
 def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSection:
@@ -144,25 +148,34 @@ def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSecti
     if dialect not in DIALECTS:
         raise ConfigurationError(f"{where}.dialect: expected one of {', '.join(DIALECTS)}")
     door = replace(door, dialect=dialect, port=DIALECTS[dialect].port if door.port == -1 else door.port)
-    for key in ("tls_certificate", "tls_key", "tls_client_ca"):
-        if getattr(door, key):
-            door = replace(door, **{key: str(base / getattr(door, key))})
+    door = replace(
+        door,
+        tls_certificate=_below(base, door.tls_certificate),
+        tls_key=_below(base, door.tls_key),
+        tls_client_ca=_below(base, door.tls_client_ca),
+    )
     if bool(door.tls_certificate) != bool(door.tls_key):
         raise ConfigurationError(f"{where}: tls_certificate and tls_key belong together: give both or none")
     if door.authentication == "certificates" and not (door.tls_certificate and door.tls_client_ca):
-        raise ConfigurationError(f"{where}.authentication: certificates need tls_certificate, tls_key and tls_client_ca")
+        raise ConfigurationError(
+            f"{where}.authentication: certificates need tls_certificate, tls_key and tls_client_ca"
+        )
     if door.authentication == "tokens" and DIALECTS[dialect].transport != "http":
         raise ConfigurationError(f"{where}.authentication: {dialect} has no place for tokens: use certificates")
     if door.authentication == "none" and not door.allow_anonymous and not is_loopback(door.address):
         raise ConfigurationError(
-            f"{where}: anybody who reaches {door.address} could use this door: set authentication, or a loopback address"
-            " such as 127.0.0.1, or allow_anonymous = true if that is what you want"
+            f"{where}: anybody who reaches {door.address} could use this door: set authentication, or a loopback"
+            " address such as 127.0.0.1, or allow_anonymous = true if that is what you want"
         )
     return door
 
 
+def _below(base: Path, path: str) -> str:
+    return str(base / path) if path else ""
+
+
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address. Raises ``ConfigurationError`` unless it is one, or ``localhost``."""
+    """Whether only this machine reaches an address. Raises ``ConfigurationError`` if it is none, nor ``localhost``."""
     if address == "localhost":
         return True
     try:
@@ -185,7 +198,9 @@ def _can_prove(principals: Mapping[str, PrincipalSection], authentication: str) 
 def _check_ports(settings: Settings, path: Path) -> None:
     used = {(settings.observe.address, settings.observe.port): "observe"} if settings.observe.enabled else {}
     if settings.observe.enabled and not is_loopback(settings.observe.address):
-        raise ConfigurationError(f"{path}: observe.address: expected a loopback address such as 127.0.0.1: it has no authentication")
+        raise ConfigurationError(
+            f"{path}: observe.address: expected a loopback address such as 127.0.0.1: it has no authentication"
+        )
     for name, door in settings.doors.items():
         if door.enabled and door.port and (other := used.setdefault((door.address, door.port), name)) != name:
             raise ConfigurationError(f"{path}: doors.{name}.port: {door.port} is also the port of {other}")

@@ -28,7 +28,9 @@ class DialectKind(NamedTuple):
 
 
 #: The dialects, by name.
-DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType({"lmq-http": DialectKind("http", 9980)})
+DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType(
+    {"lmq-http": DialectKind("http", 9980), "lmq-rpc": DialectKind("stream", 18800)}
+)
 
 
 def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 - the name in Setting
@@ -62,7 +64,10 @@ class DaemonSection:
         high=300.0,
     )
     answer_seconds: float = setting(
-        "answer_seconds", 60.0, "how long a request waits for the daemon's answer, beyond a wait for messages", **_SECONDS
+        "answer_seconds",
+        60.0,
+        "how long a request waits for the daemon's answer, beyond a wait for messages",
+        **_SECONDS,
     )
 
 
@@ -100,7 +105,10 @@ class LimitSection:
     connections: int = setting("connections", 1024, "most connections of all doors", **_COUNT)
     peer_connections: int = setting("peer_connections", 256, "most connections from one address", **_COUNT)
     peer_requests: int = setting(
-        "peer_requests", 256, "most requests of one connection that are being executed (doors that are not HTTP)", **_COUNT
+        "peer_requests",
+        256,
+        "most requests of one connection that are being executed (doors that are not HTTP)",
+        **_COUNT,
     )
     waiting: int = setting("waiting", 1000, "most requests that wait for a message", **_COUNT)
     requests_per_second: float = setting(
@@ -129,7 +137,9 @@ class LimitSection:
 class PrincipalSection:
     """``[principals.NAME]``: what proves that a peer is the principal ``token:NAME``."""
 
-    token_sha256: str = setting("token_sha256", "", "SHA-256 of its token; `postroom-gateway make-token` makes one", **_DIGEST)
+    token_sha256: str = setting(
+        "token_sha256", "", "SHA-256 of its token; `postroom-gateway make-token` makes one", **_DIGEST
+    )
     token_file: str = setting("token_file", "", "a file with its token that only its owner may read", **_ANY_PATH)
     certificate_sha256: str = setting("certificate_sha256", "", "SHA-256 of its client certificate (DER)", **_DIGEST)
     token_digest: bytes | None = None
@@ -154,7 +164,9 @@ class DoorSection:
     allow_anonymous: bool = setting(
         "allow_anonymous", False, "allow a door without authentication on an address that other machines reach"
     )
-    tls_certificate: str = setting("tls_certificate", "", "file of the certificate chain (PEM); empty: no TLS", **_ANY_PATH)
+    tls_certificate: str = setting(
+        "tls_certificate", "", "file of the certificate chain (PEM); empty: no TLS", **_ANY_PATH
+    )
     tls_key: str = setting("tls_key", "", "file of the certificate's key (PEM)", **_ANY_PATH)
     tls_client_ca: str = setting(
         "tls_client_ca", "", "file of the authorities that sign client certificates (PEM)", **_ANY_PATH

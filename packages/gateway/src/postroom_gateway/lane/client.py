@@ -1,4 +1,4 @@
-"""Requests to the daemon, for any principal: sent over a few connections, executed once, cancelled when nobody waits."""
+"""Requests to the daemon, for any principal: sent over a few connections, executed once, cancelled if nobody waits."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Requests that a connection has in flight beside as many as the daemon reads: cancels and settlements must pass.
 _SPARE: Final = 8
+#: A newer daemon may have more.
+_CODES: Final = {code.value: code for code in ErrorCode}
 
 
 class Lane:
@@ -146,7 +148,9 @@ class Lane:
             return
         self.returned_leases += 1
         payload = {"queue": message["queue"], "messageKey": lease["messageKey"], "leaseId": lease["leaseId"]}
-        released = self._pending({"as": envelope["as"], "door": envelope["door"], "command": "release", "payload": payload})
+        released = self._pending(
+            {"as": envelope["as"], "door": envelope["door"], "command": "release", "payload": payload}
+        )
         released.on_late = lambda answer: None
         self._first.send(released)
 
@@ -239,10 +243,8 @@ class Lane:
 
 def _error(header: dict[str, Any]) -> CommandError:
     code, message = header["error"]["code"], header["error"]["message"]
-    try:
-        return CommandError(ErrorCode(code), message)
-    except ValueError:  # of a newer daemon
-        return CommandError(ErrorCode.INTERNAL_ERROR, f"{code}: {message}")
+    known = _CODES.get(code)
+    return CommandError(known, message) if known else CommandError(ErrorCode.INTERNAL_ERROR, f"{code}: {message}")
 
 
 def _cut(data: dict[str, Any], body: bytes) -> list[bytes]:

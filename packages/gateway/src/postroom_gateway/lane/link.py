@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -58,9 +58,7 @@ class Greeting:
 class Link(asyncio.Protocol):
     """A connection to the socket at ``path``. ``on_answer`` gets the request, the header of its answer and the body."""
 
-    def __init__(
-        self, path: Path, client_id: str, on_answer: Callable[[Pending, dict[str, Any], bytes], None]
-    ) -> None:
+    def __init__(self, path: Path, client_id: str, on_answer: Callable[[Pending, dict[str, Any], bytes], None]) -> None:
         self._path = path
         self._client_id = client_id
         self._on_answer = on_answer
@@ -161,8 +159,7 @@ class Link(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -177,13 +174,11 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.greeting = None
-        for future in (self._greeted, self._lost):
-            if future and not future.done():
-                if future is self._greeted:
-                    future.set_exception(ConnectionError("the daemon closed the connection"))
-                    future.exception()  # nobody may wait for it any more
-                else:
-                    future.set_result(None)
+        if self._greeted and not self._greeted.done():
+            self._greeted.set_exception(ConnectionError("the daemon closed the connection"))
+            self._greeted.exception()  # nobody may wait for it any more
+        if self._lost and not self._lost.done():
+            self._lost.set_result(None)
 
     def _take(self, frame: Frame) -> None:
         header = orjson.loads(frame.header)

@@ -24,7 +24,9 @@ _UP: Final = Metric("postroom_gateway_up", "gauge", "1 while the gateway serves,
 _BUILD: Final = Metric("postroom_gateway_build_info", "gauge", "Always 1.", ("version", "daemon"))
 _START: Final = Metric("postroom_gateway_start_time_seconds", "gauge", "When the gateway started (Unix).")
 _DAEMON: Final = Metric("postroom_gateway_daemon_up", "gauge", "1 if the daemon can be asked.")
-_IN_FLIGHT: Final = Metric("postroom_gateway_daemon_requests", "gauge", "Requests that the daemon has not answered yet.")
+_IN_FLIGHT: Final = Metric(
+    "postroom_gateway_daemon_requests", "gauge", "Requests that the daemon has not answered yet."
+)
 _ASKED: Final = Metric("postroom_gateway_daemon_requests_total", "counter", "Requests that were sent to the daemon.")
 _AGAIN: Final = Metric(
     "postroom_gateway_daemon_reconnections_total", "counter", "Connections to the daemon that were made again."
@@ -34,13 +36,18 @@ _RETURNED: Final = Metric(
     "postroom_gateway_returned_leases_total", "counter", "Leases that were returned, because their client had gone."
 )
 _CONNECTIONS: Final = Metric("postroom_gateway_connections", "gauge", "Open connections.", ("door",))
-_CONNECTED: Final = Metric("postroom_gateway_connections_total", "counter", "Connections that were accepted.", ("door",))
+_CONNECTED: Final = Metric(
+    "postroom_gateway_connections_total", "counter", "Connections that were accepted.", ("door",)
+)
 _REFUSED: Final = Metric(
     "postroom_gateway_connections_refused_total", "counter", "Connections that were refused: too many.", ("door",)
 )
 _ANSWERS: Final = Metric("postroom_gateway_answers_total", "counter", "Answers, by status.", ("door", "status"))
 _SECONDS: Final = Metric(
-    "postroom_gateway_answer_seconds_total", "counter", "Time until these answers, waits for messages included.", ("door",)
+    "postroom_gateway_answer_seconds_total",
+    "counter",
+    "Time until these answers, waits for messages included.",
+    ("door",),
 )
 _REFUSALS: Final = Metric(
     "postroom_gateway_requests_refused_total", "counter", "Requests that the gateway refused by itself.", ("door",)

@@ -14,7 +14,7 @@ from ..contract import Principal
 
 
 class Identity(Protocol):
-    """What proves that a peer is a principal: digests (SHA-256) of a token and of a certificate; None if it has none."""
+    """What proves that a peer is a principal: the SHA-256 of its token and of its certificate; None if it has none."""
 
     @property
     def token_digest(self) -> bytes | None: ...

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 import httptools
 
@@ -88,13 +88,12 @@ class HttpConnection(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
         self._address = address_of(transport)
         self._admitted = self._door.limits.admit(self._address) and not self._door.is_stopping
         if not self._admitted:
             self._door.counters.refused_connections += 1
-            transport.abort()
+            self._transport.abort()
             return
         self._door.counters.connections += 1
         self._door.connections.add(self)

@@ -98,7 +98,9 @@ def tls_context(settings: DoorSettings) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=_no_password)
     except (OSError, ssl.SSLError) as error:
-        raise CannotListen(f"door {settings.name}: {settings.tls_certificate}, {settings.tls_key}: {_why(error)}") from None
+        raise CannotListen(
+            f"door {settings.name}: {settings.tls_certificate}, {settings.tls_key}: {_why(error)}"
+        ) from None
     if settings.tls_client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
 from ..contract import Principal, StreamDialect, StreamHandler
 from .door import Door
@@ -72,13 +72,12 @@ class StreamConnection(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
         self._address = address_of(transport)
         self._principal = self._door.authenticator.of_connection(transport)
         if self._door.is_stopping or not self._principal or not self._door.limits.admit(self._address):
             self._door.counters.refused_connections += 1
-            transport.abort()
+            self._transport.abort()
             return
         self._door.counters.connections += 1
         self._door.connections.add(self)
@@ -124,7 +123,8 @@ class StreamConnection(asyncio.Protocol):
 
     def check(self, now_s: float) -> None:
         """As ``Connection.check``."""
-        if (self._is_incomplete or self._is_blocked) and now_s >= self._deadline_s and self._is_reading | self._is_blocked:
+        is_slow = self._is_blocked or (self._is_incomplete and self._is_reading)
+        if is_slow and now_s >= self._deadline_s:
             self._door.counters.slow_peers += 1
             self.abort()
 

@@ -48,14 +48,32 @@ class Queues:
     """The operations of one principal. They raise ``CommandError`` for what the daemon refuses, and what
     ``Daemon.request`` raises."""
 
-    def __init__(self, daemon: Daemon, principal: Principal, door: str, options: Options) -> None:
+    def __init__(
+        self,
+        daemon: Daemon,
+        principal: Principal,
+        door: str,
+        options: Options,
+        idempotency_key: str = "",
+        traceparent: str = "",
+    ) -> None:
         self._daemon = daemon
         self._principal = principal
         self._door = door
         self._options = options
+        self._idempotency_key = idempotency_key
+        self._traceparent = traceparent
 
-    async def _ask(self, command: Command, payload: dict[str, Any], bodies: Sequence[bytes] = ()) -> Answer:
-        return await self._daemon.request(self._principal, command, payload, bodies, door=self._door)
+    async def _ask(self, command: str, payload: dict[str, Any], bodies: Sequence[bytes] = ()) -> Answer:
+        return await self._daemon.request(
+            self._principal,
+            command,
+            payload,
+            bodies,
+            door=self._door,
+            idempotency_key=self._idempotency_key if command == Command.PUBLISH else "",
+            traceparent=self._traceparent,
+        )
 
     async def push(self, queue: str, part: Part) -> str | None:
         """Publish a body. Returns whether it began a compound message (``new``), was added to one (``appended``), or
@@ -138,12 +156,12 @@ class Queues:
 
     async def default_properties(self) -> list[tuple[str, Properties]]:
         """The patterns and their properties, in order."""
-        answer = await self._ask(Command.GET_POLICY_PATTERNS, {})
+        answer = await self._ask("get_policy_patterns", {})
         return properties_.from_patterns(answer.data["patterns"])
 
     async def set_default_properties(self, entries: Sequence[tuple[str, Properties]]) -> None:
         """Replace all patterns."""
-        await self._ask(Command.SET_POLICY_PATTERNS, {"patterns": properties_.to_patterns(entries)})
+        await self._ask("set_policy_patterns", {"patterns": properties_.to_patterns(entries)})
 
     async def all_queues(self) -> AsyncIterator[dict[str, Any]]:
         """The row of every queue, as ``list_queues`` shows it."""
