@@ -83,6 +83,7 @@ class Broker:
         self._sync_each_group = sync_each_group
         self._scheduler = FairScheduler(limits.turn_requests)
         self._undelivered: list[tuple[str, str]] = []
+        self._unserved: dict[str, None] = {}
         self._working: deque[tuple[Request, Work]] = deque()
         self._marked_at = -MARK_EVERY_MS
         self._tasks_from = 0
@@ -144,7 +145,7 @@ class Broker:
         due, wait_ends = self.store.due.next_time(), self.subscriptions.next_end()
         if wait_ends is not None and (due is None or wait_ends < due):
             due = wait_ends
-        if self._undelivered:
+        if self._undelivered or self._unserved:
             due = 0
         return None if due is None else max(due, self._tasks_from)
 
@@ -269,6 +270,8 @@ class Broker:
             transaction.commit(places)
             if with_tasks:
                 self._undelivered.clear()
+                self._unserved.clear()
+            self._unserved |= transaction.unserved
             self._finish(len(requests), transaction)
 
     def _process(self, transaction: Transaction, requests: list[Request], with_tasks: bool) -> None:
@@ -276,14 +279,18 @@ class Broker:
         now = transaction.now.engine
         if with_tasks:
             slow_tasks = now >= self._slow_tasks_from
-            transaction.run_periodic_tasks(slow_tasks)
+            transaction.run_periodic_tasks(slow_tasks, self._unserved)
             if slow_tasks:
                 self._slow_tasks_from = now + SLOW_TASKS_EVERY_MS
             if now - self._marked_at >= MARK_EVERY_MS:
                 transaction.mark()
             if self._undelivered:
                 transaction.give_back(self._undelivered)
-        for request in requests:
+        for position, request in enumerate(requests):
+            if transaction.is_full:
+                self._scheduler.put_back(requests[position:])
+                del requests[position:]
+                break
             transaction.take(request)
 
     def _make_durable(self, transaction: Transaction) -> list[int]:

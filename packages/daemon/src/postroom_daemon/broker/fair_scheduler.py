@@ -81,6 +81,19 @@ class FairScheduler:
             self._bytes += request.bytes
         self._arrived.extend(requests)
 
+    def put_back(self, requests: Collection[Request]) -> None:
+        """Requests that were taken and not processed come before those of their accounts that are pending."""
+        if not self._queues:
+            self._bytes += sum(request.bytes for request in requests)
+            self._arrived[:0] = requests
+            return
+        for request in reversed([*requests]):
+            account = request.who.account
+            if account not in self._queues:
+                self._queues[account] = deque()
+                self._order.appendleft(account)
+            self._queues[account].appendleft(request)
+
     def take(self, requests: int, size: int) -> list[Request]:
         """The next requests, at most so many of about so many bytes, in the order of their arrival."""
         if not self._queues and len(self._arrived) <= requests and self._bytes <= size:

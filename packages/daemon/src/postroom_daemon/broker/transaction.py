@@ -22,7 +22,7 @@ from ..engine.verbs.consume import Expired
 from ..engine.verbs.settle import body_lost, returned
 from ..model.principal import Principal
 from ..model.records import FACT_DRAINING, QueueRecord
-from ..model.request import Answer, Request
+from ..model.request import Answer, Request, body_bytes
 from ..model.subscriptions import Subscription
 from ..platform.clock import Now
 from ..platform.logs import about
@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 PROMOTE_LIMIT: Final = 500
 #: Messages without a body, or past their time to live, that one request passes over.
 PASSED_OVER_LIMIT = 100
+#: Bytes of bodies in its answers with which a group is full: the other requests, and those who wait for messages, are
+#: for the next one. So many are in memory at once; the last answer may exceed it.
+BODIES_OF_A_GROUP = 8 * 1024 * 1024
 #: Events that bring a dead letter to those who wait at a dead-letter address: by a policy, the letters that exist get
 #: another address.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
@@ -66,12 +69,15 @@ _TRANSIENT: Final = frozenset(
 
 
 class Transaction:
-    """``answers`` are given once the group is durable; those to the ``working`` requests follow."""
+    """``answers`` are given once the group is durable; those to the ``working`` requests follow. ``unserved`` are the
+    queues whose messages the next group delivers to those who wait for them, because this one is full."""
 
     def __init__(self, state: EngineState, now: Now) -> None:
         self.now = now
         self.answers: list[tuple[Request, Answer]] = []
         self.working: list[tuple[Request, Work]] = []
+        self.unserved: dict[str, None] = {}
+        self._bodies_bytes = 0
         self._state = state
         state.access.refresh(now.engine)
         self._clients_wall = state.clock.clients_wall_ms(now)
@@ -84,14 +90,19 @@ class Transaction:
 
     # --- without a request ----------------------------------------------------------------------------------------
 
-    def run_periodic_tasks(self, each_second: bool) -> None:
-        """Do what is due without a request: delayed messages, ended leases, ended waits; and with ``each_second``, the
-        tasks that can wait."""
+    @property
+    def is_full(self) -> bool:
+        """Whether the answers have as many bodies as those of one group may have."""
+        return self._bodies_bytes >= BODIES_OF_A_GROUP
+
+    def run_periodic_tasks(self, each_second: bool, unserved: Iterable[str] = ()) -> None:
+        """Do what is due without a request: delayed messages, ended leases, ended waits, and the ``unserved`` queues of
+        the group before; and with ``each_second``, the tasks that can wait."""
         state, now = self._state, self.now
-        due, woken = state.store.due.next_time(), dict[str, None]()
+        due, woken = state.store.due.next_time(), dict.fromkeys(unserved)
         if each_second or (due is not None and due <= now.engine) or has_more(state.cursors):
             state.cursors.about_to_change()
-            woken = dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
+            woken |= dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
             for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
                 for drafts in self._steps(task):
                     self.group.record(drafts)
@@ -164,7 +175,13 @@ class Transaction:
             self._remember_without_events(request, answer)
         request.refusals = access.refusals - refusals
         if answer:
-            self.answers.append((request, answer))
+            self._answer(request, answer)
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        self.answers.append((request, answer))
+        data = answer.data
+        if data and ("message" in data or "messages" in data):
+            self._bodies_bytes += body_bytes(data)
 
     def _execute(self, request: Request) -> Answer | None:
         wire, who, state = request.wire, request.who, self._state
@@ -178,6 +195,8 @@ class Transaction:
         if command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
         state.access.check_command(who, command)
+        if command is _CONSUME_NEXT:
+            request.check_deliverable()
         decision = self._decide(command, request)
         if command is _CONSUME_NEXT:
             self._note_consumer(request)
@@ -340,6 +359,9 @@ class Transaction:
         """Deliver a queue's messages to those who wait for them."""
         state = self._state
         for subscription in state.subscriptions.on(queue):
+            if self.is_full:
+                self.unserved[queue] = None
+                return
             record = state.store.queue(queue)
             if record and (not record.counts[State.READY] or self._is_busy(queue, record)):
                 return
@@ -349,6 +371,7 @@ class Transaction:
             if answer is None:
                 try:
                     state.access.check_command(request.who, Command.CONSUME_NEXT)
+                    request.check_deliverable()
                     decision = self._decide(Command.CONSUME_NEXT, request)
                 except CommandError as error:  # who waits gets it, not the request that has woken him
                     answer = Answer(error=error.without_traceback())
@@ -357,7 +380,7 @@ class Transaction:
             if request.alive():
                 state.subscriptions.take(subscription)
                 request.started_ns = time.monotonic_ns()  # its wait was no work
-                self.answers.append((request, answer or self._record(request, decision)))
+                self._answer(request, answer or self._record(request, decision))
             else:
                 state.subscriptions.remove(request)
 

@@ -49,9 +49,24 @@ class Answer(NamedTuple):
     leases: Sequence[tuple[str, str]] = ()
 
 
+def body_bytes(data: dict[str, Any]) -> int:
+    """Bytes of the bodies in the data of an answer."""
+    messages = data.get("messages")
+    size = 0
+    for one in (data, *messages) if type(messages) is list else (data,):
+        for view in (one,) if type(one) is MessageView else (one.get("message"), one.get("originalMessage")):
+            if type(view) is MessageView:
+                size += sum(len(part.data) for part in view.parts)
+    return size
+
+
 def always_alive() -> bool:
     """For clients that do not go away."""
     return True
+
+
+def always_deliverable() -> None:
+    """For doors that can deliver to a client whatever it has not read yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,8 +76,9 @@ class Request:
     ``key`` is the idempotency key: a repeat has the same; None if the door recognises no repeats. ``arrived_wall`` is
     when the request was made (Unix ms): a wait counts from there. ``on_answer`` is called once, when what the answer
     promises is durable. ``alive`` is called before a message is leased to a request that has waited,
-    ``read_body`` for each message that it publishes. ``session`` is
-    the connection that it came by, if there is one: a wait ends with it. ``bytes`` is the size of the request.
+    ``check_deliverable`` before any message is leased: it raises ``CommandError`` if the client has too much unread.
+    ``read_body`` is called for each message that it publishes. ``session`` is the connection that it came by, if there
+    is one: a wait ends with it. ``bytes`` is the size of the request.
     ``gateway_door`` is the name of the door by which a gateway has got it; empty if it comes from no gateway.
 
     The broker sets the rest: ``engine`` is the time at which it was decided (engine ms), ``has_waited`` whether it had
@@ -80,6 +96,7 @@ class Request:
     door: str = ""
     session: object | None = None
     gateway_door: str = ""
+    check_deliverable: Callable[[], None] = always_deliverable
     command: Command | None = None
     queue: str = ""
     started_ns: int = 0

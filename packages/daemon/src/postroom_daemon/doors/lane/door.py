@@ -431,6 +431,7 @@ class Lane(Door):
             door=self.name,
             session=connection,
             gateway_door=sender.door,
+            check_deliverable=lambda: self._check_deliverable(connection),
         )
         connection.begin(request)
         return request
@@ -448,17 +449,23 @@ class Lane(Door):
             self._broker.end_wait(request)
         return True
 
+    def _check_deliverable(self, connection: Connection) -> None:
+        """Raise ``CommandError`` if a client, or its user, has so much unread that nothing more is delivered."""
+        unread, held = connection.unsent_bytes, connection.user.held_bytes
+        if unread > _UNDELIVERABLE or held > self._settings.lane_user_bytes:
+            text = f"{unread} bytes of answers are unread on this connection, {held} by this user: read them first"
+            raise CommandError(ErrorCode.QUOTA_EXCEEDED, text)
+
     def _respond(self, connection: Connection, request: Request, answer: Answer) -> None:
         if self._connections.get(connection.fd) is not connection:
             self._broker.return_undelivered(answer)
             return
-        too_much = (
-            connection.unsent_bytes > _UNDELIVERABLE or connection.user.held_bytes > self._settings.lane_user_bytes
-        )
-        if too_much and answer.leases:
-            self._broker.return_undelivered(answer)
-            text = f"{connection.unsent_bytes} bytes of answers are unread on this connection: read them first"
-            answer = Answer(error=CommandError(ErrorCode.QUOTA_EXCEEDED, text))
+        if answer.leases:
+            try:
+                self._check_deliverable(connection)
+            except CommandError as error:
+                self._broker.return_undelivered(answer)
+                answer = Answer(error=error)
         frame = encode_answer(request.wire.request_id, answer)  # first: if it fails, the broker sends an error instead
         connection.end(request)
         self._put(connection, frame, answer)
