@@ -42,6 +42,8 @@ def test_a_leaked_lease_id_settles_nothing_for_a_user_who_may_not_consume(bench:
     use(bench, allow(for_user(BOB, "publish", "browse")))
     for command in ("ack", "nack", "release", "extend_lease"):
         assert as_user(bench, BOB, command, **one).code == FORBIDDEN
+        assert as_user(bench, BOB, command, leaseId=one["leaseId"]).code == FORBIDDEN
+        assert as_user(bench, BOB, command, leaseId=one["leaseId"], queue="b").code == FORBIDDEN
         if command.endswith("ack"):
             results = as_user(bench, BOB, f"{command}_batch", items=[one]).data["results"]
             assert [item["error"]["code"] for item in results] == [FORBIDDEN]

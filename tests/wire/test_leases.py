@@ -54,6 +54,67 @@ def test_without_a_lease_id_the_consumer_must_own_the_lease(daemon: Daemon, leas
         daemon.ask(command, messageKey=key, consumerId="holder", **lease)
 
 
+@on_every_store
+def test_the_lease_id_alone_is_enough_also_after_a_crash(daemon: Daemon) -> None:
+    before, after, letter = (leased(daemon, queue)["lease"]["leaseId"] for queue in ("q", "q", "d"))
+    daemon.ask("nack", leaseId=letter, reason="bad")
+    assert daemon.ask("release", leaseId=before) == {"state": "ready"}
+    letter = daemon.consume("d.dlq")["lease"]["leaseId"]
+    again = daemon.consume("q")["lease"]["leaseId"]
+    daemon.restart(kill=True)
+    assert daemon.ask("extend_lease", leaseId=after, visibilityTimeoutSec=600)["leaseUntilEngineMs"]
+    assert daemon.ask("ack", leaseId=after) == daemon.ask("ack", leaseId=again) == {}
+    assert daemon.ask("ack", leaseId=letter, queue="d.dlq") == {}
+    assert daemon.counts("q") == daemon.counts("d") == {}
+    for lease in (before, after, again, letter):
+        assert daemon.refusal("ack", leaseId=lease) == "ERR_LEASE_EXPIRED"
+
+
+@every_settling_command
+def test_a_lease_id_that_nobody_has_settles_nothing(daemon: Daemon, command: str) -> None:
+    delivery = leased(daemon)
+    assert daemon.refusal(command, leaseId="00000000-0000-4000-8000-000000000000") == "ERR_LEASE_EXPIRED"
+    assert daemon.refusal(command, leaseId=delivery["message"]["messageKey"]) == "ERR_LEASE_EXPIRED"
+    assert daemon.refusal(command, consumerId="holder") == "ERR_INVALID_REQUEST"
+    assert daemon.refusal(command, leaseId="", messageKey="") == "ERR_INVALID_REQUEST"
+    assert daemon.counts("q") == {"inflight": 1}
+
+
+@every_settling_command
+def test_a_queue_beside_a_lease_id_must_be_that_of_the_message(daemon: Daemon, command: str) -> None:
+    lease = leased(daemon)["lease"]["leaseId"]
+    assert daemon.refusal(command, leaseId=lease, queue="other") == "ERR_LEASE_MISMATCH"
+    assert daemon.refusal(command, leaseId=lease, queue="q.dlq") == "ERR_LEASE_MISMATCH"
+    daemon.ask(command, leaseId=lease, queue="q")
+
+
+def test_a_queue_beside_a_message_key_is_ignored(daemon: Daemon) -> None:
+    assert daemon.settle("ack", leased(daemon), queue="other") == {}
+
+
+def test_batches_and_an_ack_with_messages_take_leases_alone(daemon: Daemon) -> None:
+    leases = [leased(daemon)["lease"]["leaseId"] for _ in range(5)]
+    items = [{"leaseId": leases[0]}, {"leaseId": leases[0]}, {"leaseId": leases[1], "queue": "other"}, {}]
+    results = daemon.ask("ack_batch", items=items)["results"]
+    assert [one.get("error", {}).get("code") for one in results] == [
+        None, "ERR_MESSAGE_NOT_FOUND", "ERR_LEASE_MISMATCH", "ERR_INVALID_REQUEST",
+    ]  # fmt: skip
+    results = daemon.ask("nack_batch", items=[{"leaseId": leases[1]}, {"leaseId": leases[1]}])["results"]
+    assert [one.get("error", {}).get("code") for one in results] == [None, "ERR_LEASE_EXPIRED"]
+    daemon.ask("ack_and_publish", leaseId=leases[2], messages=[{"queue": "next", "message": "x"}])
+    assert daemon.refusal("ack_and_publish", leaseId=leases[2], messages=[{"queue": "next"}]) == "ERR_LEASE_EXPIRED"
+    assert daemon.counts("q") == {"inflight": 2, "dlq": 1} and daemon.counts("next") == {"ready": 1}
+
+
+def test_a_lease_that_ended_or_was_answered_to_another_is_no_longer_enough(daemon: Daemon) -> None:
+    lease = leased(daemon, visibilityTimeoutSec=0.01)["lease"]["leaseId"]
+    assert daemon.refusal("ack", leaseId="x") == "ERR_LEASE_EXPIRED"  # there is an index from now on
+    daemon.wait(lambda: daemon.events("retried"), "the lease has ended")
+    assert daemon.refusal("ack", leaseId=lease) == "ERR_LEASE_EXPIRED"
+    another = daemon.ask("consume_next", queue="q", waitMs=30_000)["lease"]["leaseId"]
+    assert daemon.ask("ack", leaseId=another) == {}
+
+
 @every_settling_command
 def test_a_late_consumer_is_refused_even_before_its_lease_has_been_ended(daemon: Daemon, command: str) -> None:
     delivery = leased(daemon, visibilityTimeoutSec=0.4)

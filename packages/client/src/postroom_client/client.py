@@ -107,7 +107,7 @@ class Client(object):
         return self.call(command, encode_payload(command, options), timeout, traceparent=trace)
 
     def _settle(self, command, message, lease_id, timeout, **options):
-        """Send a command that ends the lease of ``message``, a ``Delivery`` or a message key."""
+        """Send a command that ends the lease of ``message``: a ``Delivery``, a message key, or None with a lease id."""
         key, lease = split_lease(message, lease_id)
         data = self._send(command, timeout, message, message_key=key, lease_id=lease, **options)
         return mark_settled(message, data)
@@ -169,32 +169,37 @@ class Client(object):
                     raise
         return deliveries_of(data, max)
 
-    def ack(self, message_key, lease_id=None, consumer_id=None, timeout=None):
-        """Acknowledge a message: it is done. ``message_key`` is a ``Delivery``, or a key with ``lease_id``."""
-        return self._settle("ack", message_key, lease_id, timeout, consumer_id=consumer_id)
+    def ack(self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None):
+        """Acknowledge a message: it is done. ``message_key`` is a ``Delivery``, or a key with ``lease_id``.
+
+        Here and in ``nack``, ``release`` and ``extend_lease``, ``lease_id`` alone is enough; with ``queue``, the
+        message must be in that queue.
+        """
+        return self._settle("ack", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue)
 
     def nack(
-        self, message_key, lease_id=None, consumer_id=None, reason=None, requeue=None, delay_ms=None, timeout=None
+        self, message_key=None, lease_id=None, consumer_id=None, reason=None, requeue=None, delay_ms=None,
+        timeout=None, queue=None
     ):
         """Settle a message as failed. With ``requeue`` it is delivered again by the queue's policy, or after
         ``delay_ms``; without, it becomes a dead letter."""
         return self._settle(
             "nack", message_key, lease_id, timeout, consumer_id=consumer_id, reason=reason, requeue=requeue,
-            delay_ms=delay_ms
+            delay_ms=delay_ms, queue=queue
         )
 
-    def release(self, message_key, lease_id=None, consumer_id=None, timeout=None):
+    def release(self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None):
         """Return a message unprocessed: it is ready again, and this delivery is not counted as an attempt."""
-        return self._settle("release", message_key, lease_id, timeout, consumer_id=consumer_id)
+        return self._settle("release", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue)
 
     def extend_lease(
-        self, message_key, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None
+        self, message_key=None, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None, queue=None
     ):
         """Let the lease end ``visibility_timeout_sec`` from now (None: the lease duration of the queue's policy)."""
         key, lease = split_lease(message_key, lease_id)
         return self._send(
             "extend_lease", timeout, message_key, message_key=key, lease_id=lease, consumer_id=consumer_id,
-            visibility_timeout_sec=visibility_timeout_sec
+            visibility_timeout_sec=visibility_timeout_sec, queue=queue
         )
 
     def publish_batch(self, messages, queue=None, timeout=None):
@@ -233,12 +238,13 @@ class Client(object):
             lambda encoded: self._send("nack_batch", timeout, items=encoded, consumer_id=consumer_id), "nack", items
         )
 
-    def ack_and_publish(self, message_key, messages, lease_id=None, consumer_id=None, timeout=None):
+    def ack_and_publish(self, message_key, messages, lease_id=None, consumer_id=None, timeout=None, queue=None):
         """Acknowledge a message and publish others, all or nothing: an error names the message that was refused.
         Returns ``results`` like ``publish_batch``."""
         items = _batches.encode_messages(messages, queue_required=True)
         return self._settle(
-            "ack_and_publish", message_key, lease_id, timeout, consumer_id=consumer_id, messages=items
+            "ack_and_publish", message_key, lease_id, timeout, consumer_id=consumer_id, messages=items,
+            queue=queue
         )
 
     # Built on them: processing messages, requests with replies.

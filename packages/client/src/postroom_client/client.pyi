@@ -106,35 +106,39 @@ class Client:
     ) -> list[Delivery]: ...
     def ack(
         self,
-        message_key: str | Delivery,
+        message_key: str | Delivery | None = None,
         lease_id: str | None = None,
         consumer_id: str | None = None,
         timeout: float | None = None,
+        queue: str | None = None,
     ) -> dict[str, Any]: ...
     def nack(
         self,
-        message_key: str | Delivery,
+        message_key: str | Delivery | None = None,
         lease_id: str | None = None,
         consumer_id: str | None = None,
         reason: str | None = None,
         requeue: bool | None = None,
         delay_ms: int | None = None,
         timeout: float | None = None,
+        queue: str | None = None,
     ) -> dict[str, Any]: ...
     def release(
         self,
-        message_key: str | Delivery,
+        message_key: str | Delivery | None = None,
         lease_id: str | None = None,
         consumer_id: str | None = None,
         timeout: float | None = None,
+        queue: str | None = None,
     ) -> dict[str, Any]: ...
     def extend_lease(
         self,
-        message_key: str | Delivery,
+        message_key: str | Delivery | None = None,
         lease_id: str | None = None,
         consumer_id: str | None = None,
         visibility_timeout_sec: float | None = None,
         timeout: float | None = None,
+        queue: str | None = None,
     ) -> dict[str, Any]: ...
     def publish_batch(
         self, messages: Sequence[Mapping[str, Any]], queue: str | None = None, timeout: float | None = None
@@ -156,11 +160,12 @@ class Client:
     ) -> dict[str, Any]: ...
     def ack_and_publish(
         self,
-        message_key: str | Delivery,
+        message_key: str | Delivery | None,
         messages: Sequence[Mapping[str, Any]],
         lease_id: str | None = None,
         consumer_id: str | None = None,
         timeout: float | None = None,
+        queue: str | None = None,
     ) -> dict[str, Any]: ...
     def consume(
         self,

@@ -309,9 +309,13 @@ class Field:
 
 _QUEUE = Field("queue", Kind.QUEUE, "name of the queue", required=True)
 _KEY = Field("messageKey", Kind.TEXT, "key of the message, as returned by publish or consume_next", required=True)
+_LEASED_KEY = Field(
+    "messageKey", Kind.TEXT, "key of the message, as returned by consume_next; leaseId alone is enough", default=""
+)
 _LEASE = Field(
     "leaseId", Kind.TEXT, "lease id of the delivery; without it, consumerId must be that of the lease holder"
 )
+_LEASE_QUEUE = Field("queue", Kind.TEXT, "without messageKey: the queue in which the lease must be", default="")
 _CONSUMER = Field("consumerId", Kind.TEXT, "name of the consumer; the clientId if absent")
 _VISIBILITY = Field(
     "visibilityTimeoutSec",
@@ -426,21 +430,23 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         ),
         Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
     ),
-    Command.ACK: (_KEY, _LEASE, _CONSUMER),
+    Command.ACK: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE),
     Command.ACK_BATCH: (
         _CONSUMER,
         Field("items", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of ack", required=True),
     ),
     Command.ACK_AND_PUBLISH: (
-        _KEY,
+        _LEASED_KEY,
         _LEASE,
         _CONSUMER,
+        _LEASE_QUEUE,
         Field("messages", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of publish", required=True),
     ),
     Command.NACK: (
-        _KEY,
+        _LEASED_KEY,
         _LEASE,
         _CONSUMER,
+        _LEASE_QUEUE,
         Field("reason", Kind.TEXT, "why it failed, for the failure record", default=""),
         Field("requeue", Kind.FLAG, "true: retry as the queue's policy says; false: dead letter", default=False),
         Field(
@@ -455,8 +461,8 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _CONSUMER,
         Field("items", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of nack", required=True),
     ),
-    Command.RELEASE: (_KEY, _LEASE, _CONSUMER),
-    Command.EXTEND_LEASE: (_KEY, _LEASE, _CONSUMER, _VISIBILITY),
+    Command.RELEASE: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE),
+    Command.EXTEND_LEASE: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE, _VISIBILITY),
     Command.STATUS: (_QUEUE,),
     Command.HEALTH: (),
     Command.METRICS: (Field("format", Kind.TEXT, "prometheus: all metrics in the Prometheus text format", default=""),),

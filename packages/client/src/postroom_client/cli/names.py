@@ -145,6 +145,9 @@ HELP_OF = {
     ("reprocess_dlq", "limit"): _PAGE_LIMIT,
     ("drop_dlq", "limit"): _PAGE_LIMIT,
 }
+for _command in ("ack", "ack_and_publish", "nack", "release", "extend_lease"):
+    HELP_OF[_command, "messageKey"] = "key of the message, as consume prints it (--lease-id alone is enough)"
+    HELP_OF[_command, "queue"] = "without --message-key: queue in which the message must be"
 
 
 def directories(options):

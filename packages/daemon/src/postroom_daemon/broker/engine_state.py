@@ -11,6 +11,7 @@ from ..journal.reserve import Reserve
 from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
+from ..model.lease_index import LeaseIndex
 from ..model.observer import Observers, Participant
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
@@ -83,6 +84,7 @@ class EngineState:
     is_draining: bool | None = None
     """Whether publishes are refused; None: the store says."""
     observers: Observers = field(init=False)
+    leases: LeaseIndex = field(init=False)
     #: Memory that each transaction changes together with the store.
     participants: Sequence[Participant] = field(init=False)
     commits: Sequence[Callable[[], None]] = field(init=False)
@@ -91,5 +93,7 @@ class EngineState:
     def __post_init__(self) -> None:
         usage = [self.usage] if self.usage else []
         self.observers = Observers([self.consumers, self.rates, self.dlq_index, *usage])
-        self.participants = (self.consumers, self.rates, self.dlq_index, self.subscriptions, self.cursors, *usage)
+        self.leases = LeaseIndex(self.observers)
+        memory = (self.consumers, self.rates, self.dlq_index, self.subscriptions, self.cursors, self.leases)
+        self.participants = (*memory, *usage)
         self.commits = tuple(one.commit for one in self.participants)

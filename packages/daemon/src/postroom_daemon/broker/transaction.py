@@ -293,6 +293,7 @@ class Transaction:
             state.rates,
             state.subscriptions,
             state.dlq_index,
+            state.leases,
             draining,
         )
 

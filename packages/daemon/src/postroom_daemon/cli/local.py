@@ -130,6 +130,9 @@ _HELP_OF: Final = {
         "delayMs",
     ): "Milliseconds until it is retried, with --requeue (default: by the queue's policy)."
 }
+for _command in (Command.ACK, Command.ACK_AND_PUBLISH, Command.NACK, Command.RELEASE, Command.EXTEND_LEASE):
+    _HELP_OF[_command, "messageKey"] = "Key of the message, as consume prints it; --lease-id alone is enough."
+    _HELP_OF[_command, "queue"] = "Without --message-key: queue in which the message must be."
 _GROUPS: Final = {
     "policy": "Show or set a queue's policy.",
     "schedule": "Publish messages at given times.",

@@ -14,6 +14,7 @@ from ..journal.history import MessageHistory
 from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
+from ..model.lease_index import LeaseIndex
 from ..model.principal import Principal
 from ..model.records import Entry
 from ..model.request import BodyReader, json_body
@@ -132,6 +133,7 @@ class Context:
     rates: Rates
     subscriptions: Subscriptions
     dlq_index: DlqIndex
+    leases: LeaseIndex
     draining: bool = False
     read_body: BodyReader = json_body
     #: The policies of queues that exist, and that accept every message of everyone. Valid as long as only messages

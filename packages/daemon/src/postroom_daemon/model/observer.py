@@ -47,13 +47,19 @@ class Observers:
     overrides, and for events of the types it names (``by_type``)."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        listed = list(observers)
+        self._listed: list[Observer] = []
+        self.by_type: dict[str, list[Callable[[Event], None]]] = {}
+        self.add(*observers)
+
+    def add(self, *observers: Observer) -> None:
+        """Show changes to further observers, from the next one on."""
+        listed = self._listed
+        listed += observers
         self.published = _of_overriding(listed, "published")
         self.leased = _of_overriding(listed, "leased")
         self.lease_ended = _of_overriding(listed, "lease_ended")
         self.removed = _of_overriding(listed, "removed")
-        self.by_type: dict[str, list[Callable[[Event], None]]] = {}
-        for one in listed:
+        for one in observers:
             for type_ in one.event_types:
                 self.by_type.setdefault(type_, []).append(one.folded)
 

@@ -71,7 +71,7 @@ def _settled(
         one = read_fields(command, item, common)
         if not one["consumerId"]:
             one["consumerId"] = consumer
-        key = one["messageKey"]
+        key = one["messageKey"] or settle.key_by_lease(context, one)
         if key in settled:
             raise CommandError(settled_code, f"{key} was settled by an item before this one")
         drafts = settle_one(context, one).drafts

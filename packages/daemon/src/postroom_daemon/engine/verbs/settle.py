@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ...model.lifecycle import attempts_left, backoff_ms
 from ...model.records import Entry, cut_reason, history_fact
 from ...policy.access_rules import Verb
+from ...stores.base import Cursor
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from .lookup import existing_message
@@ -125,12 +128,50 @@ def returned(entry: Entry | None, lease: str) -> list[Draft]:
     return [about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}]
 
 
+def key_by_lease(context: Context, fields: Fields) -> str:
+    """The key of the message with the lease that a request names instead of the message; the fields have it from now
+    on. With ``queue``, the message must be one of that queue, or a dead letter of that address.
+
+    Raises ``CommandError``: ERR_INVALID_REQUEST without a lease, ERR_LEASE_EXPIRED if no message has it, ERR_FORBIDDEN,
+    ERR_LEASE_MISMATCH.
+    """
+    lease, queue, leases = fields["leaseId"], fields["queue"], context.leases
+    if not lease:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey is required, or else leaseId")
+    if not leases.is_complete:
+        leases.build(_all_leased(context))
+    key = leases.key_of(lease)
+    if key is None:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"no message has the lease {lease!r}: it has ended, or never began")
+    if queue:
+        entry = existing_message(context, key, _CONSUME)
+        if queue != entry.queue and not (entry.state is State.DEAD and queue == _address(context, entry.queue)):
+            raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} holds no message of queue {queue!r}")
+    fields["messageKey"] = key
+    return key
+
+
+def _all_leased(context: Context) -> Iterator[Entry]:
+    """All leased messages, and leased dead letters."""
+    after: Cursor = ()
+    while True:
+        page, after = context.store.pages.leases("", after, 1000)
+        yield from page
+        if not after:
+            return
+
+
+def _address(context: Context, queue: str) -> str:
+    return dlq_name(queue, context.policies.effective(queue, context.store.queue(queue)))
+
+
 def _leased_message(context: Context, fields: Fields) -> Entry:
     """The message that the caller has leased.
 
-    Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
+    Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH, and for a
+    request that names neither message nor lease.
     """
-    key = fields["messageKey"]
+    key = fields["messageKey"] or key_by_lease(context, fields)
     entry = existing_message(context, key, _CONSUME)
     if not entry.lease_id:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
