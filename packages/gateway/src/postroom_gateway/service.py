@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from postroom_common import logs
 from postroom_common.errors import ConfigurationError, PostroomError
-from postroom_common.notify import notify, notify_reloading
+from postroom_common.notify import Watchdog, notify, notify_reloading
 
 from .config import file
 from .config.settings import DIALECTS, DoorSection, Settings
@@ -28,6 +28,7 @@ from .serve.authentication import Authenticator, Directory
 from .serve.door import Door
 from .serve.limits import Limits
 from .serve.listener import CannotListen, Listener
+from .serve.passed import PassedSockets
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class Gateway:
         self._open_doors: dict[str, Door] = {}
         self._observed: Opened | None = None
         self._stop = asyncio.Event()
+        self._watchdog = Watchdog()
+        self._noted_problem = ""
 
     async def serve(self) -> None:
         """Open all doors, serve, and stop when a signal says so."""
@@ -138,22 +141,25 @@ class Gateway:
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
+        passed = PassedSockets()
         observed = self._settings.observe
         if observed.enabled:
             section = DoorSection(name="observe", address=observed.address, port=observed.port)
             self._observed = Opened(section, *self._prepared(section))
             pages = Pages(self._lane, self._open_doors, self._limits)
-            await self._observed.listener.open(pages, "http")
+            await self._observed.listener.open(pages, "http", passed)
             log.info("health and metrics at http://%s:%d", observed.address, self._observed.listener.port)
         for name, section in self._settings.doors.items():
             if not section.enabled:
                 continue
             opened = Opened(section, *self._prepared(section))
             dialect = make_dialect(section, self._lane)
-            await opened.listener.open(dialect, DIALECTS[section.dialect].transport)
+            await opened.listener.open(dialect, DIALECTS[section.dialect].transport, passed)
             self._doors[name] = opened
             self._open_doors[name] = opened.door
             log.info("door %s at %s port %d", name, section.address, opened.listener.port)
+        for where in passed.close_rest():
+            log.warning("no door is configured for %s, on which systemd listens", where)
         if not self._doors:
             log.warning("no door is configured: nobody can use this gateway")
 
@@ -169,6 +175,11 @@ class Gateway:
         for opened in self._all():
             opened.door.check(now_s)
         logs.tick()
+        self._watchdog.feed()
+        problem = self._lane.problem
+        if problem != self._noted_problem:
+            self._noted_problem = problem
+            notify(f"STATUS={self._status()}")
 
     def _all(self) -> list[Opened]:
         return [*self._doors.values(), *([self._observed] if self._observed else [])]
@@ -234,6 +245,9 @@ def _raise_descriptor_limit(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _SPARE_DESCRIPTORS
     if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+        except (OSError, ValueError) as error:  # a unit may forbid it
+            log.warning("the process may open %d descriptors only: %s", soft, error)
     if hard < wanted:
         log.warning("limits.connections is %d, but the process may open %d descriptors only", connections, hard)

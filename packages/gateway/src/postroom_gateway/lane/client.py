@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 #: Requests that a connection has in flight beside as many as the daemon reads: cancels and settlements must pass.
 _SPARE: Final = 8
+_NO_GATEWAY: Final = "the daemon accepts no requests for others from this user: add it to the daemon's gateway.users"
 #: A newer daemon may have more.
 _CODES: Final = {code.value: code for code in ErrorCode}
 
@@ -65,6 +66,9 @@ class Lane:
         traceparent: str = "",
     ) -> Answer:
         """As ``Daemon.request``."""
+        greeting = self._first.greeting
+        if greeting and not greeting.is_gateway:
+            raise DaemonUnavailable(_NO_GATEWAY)
         envelope: dict[str, Any] = {"command": command, "as": principal.account, "door": door, "payload": payload}
         if idempotency_key:
             envelope["idempotencyKey"] = idempotency_key
@@ -174,7 +178,7 @@ class Lane:
         if not greeting:
             return self._first.problem
         if not greeting.is_gateway:
-            return "the daemon accepts no requests for others from this user: add it to the daemon's gateway.users"
+            return _NO_GATEWAY
         return ""
 
     @property

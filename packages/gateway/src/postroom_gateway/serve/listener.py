@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from postroom_common.errors import PostroomError
 
@@ -12,7 +12,11 @@ from ..contract import HttpDialect, StreamDialect
 from .authentication import Directory
 from .door import Door
 from .http import HttpConnection
+from .passed import PassedSockets
 from .stream import StreamConnection
+
+_BACKLOG: Final = 1024
+_SOCKET_UNIT: Final = "systemctl cat postroom-gateway.socket"
 
 
 class CannotListen(PostroomError):
@@ -45,8 +49,9 @@ class Listener:
         self._tls: ssl.SSLContext | None = None
         self._server: asyncio.Server | None = None
 
-    async def open(self, dialect: HttpDialect | StreamDialect, transport: str) -> None:
-        """Listen; ``transport`` is ``http`` or ``stream``. Raises ``CannotListen``."""
+    async def open(self, dialect: HttpDialect | StreamDialect, transport: str, passed: PassedSockets) -> None:
+        """Listen, on a passed socket if there are any; ``transport`` is ``http`` or ``stream``. Raises
+        ``CannotListen``."""
         self._tls = tls_context(self._settings)
         loop = asyncio.get_running_loop()
 
@@ -56,13 +61,34 @@ class Listener:
             return StreamConnection(self.door, cast(StreamDialect, dialect))
 
         settings = self._settings
+        where = f"{settings.address} port {settings.port}"
         try:
-            self._server = await loop.create_server(
-                connect, settings.address, settings.port, ssl=self._tls, backlog=1024, reuse_address=True
-            )
+            if passed.is_managed:
+                one = passed.take(settings.address, settings.port)
+                if one is None:
+                    raise CannotListen(f"door {self.door.name}: systemd does not listen on {where}: see {_SOCKET_UNIT}")
+                self._server = await loop.create_server(connect, sock=one, **self._tls_arguments(), backlog=_BACKLOG)
+            else:
+                self._server = await loop.create_server(
+                    connect,
+                    settings.address,
+                    settings.port,
+                    **self._tls_arguments(),
+                    backlog=_BACKLOG,
+                    reuse_address=True,
+                )
         except OSError as error:
-            where = f"{settings.address} port {settings.port}"
             raise CannotListen(f"door {self.door.name}: cannot listen on {where}: {error.strerror or error}") from None
+
+    def _tls_arguments(self) -> dict[str, Any]:
+        if not self._tls:
+            return {}
+        limits = self.door.limits.settings
+        return {
+            "ssl": self._tls,
+            "ssl_handshake_timeout": limits.header_seconds,
+            "ssl_shutdown_timeout": limits.read_seconds,
+        }
 
     @property
     def port(self) -> int:

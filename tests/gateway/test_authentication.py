@@ -1,0 +1,190 @@
+"""Who a peer is: tokens and certificates, and what they may do under their names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.gateway import receive_all, receive_answer, request
+
+TLS = Path(__file__).parent / "tls"
+TOKEN = "a-token-of-a-scanner-7"
+OTHER = "a-token-of-another-one"
+DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PRINCIPALS = f"""
+[principals.scanner-7]
+token_sha256 = "{DIGEST}"
+"""
+TOKENS = f"""{PRINCIPALS}
+[doors.lmq-http]
+port = 0
+authentication = "tokens"
+"""
+
+
+def digest_of_certificate(name: str) -> str:
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert((TLS / name).read_text())).hexdigest()
+
+
+def with_tls(**door: str) -> str:
+    lines = "".join(f'{key} = "{value}"\n' for key, value in door.items())
+    return f"""
+[principals.scanner-7]
+certificate_sha256 = "{digest_of_certificate("client.pem")}"
+
+[doors.lmq-http]
+port = 0
+tls_certificate = "{TLS}/server.pem"
+tls_key = "{TLS}/server.key"
+{lines}
+"""
+
+
+def trusting(client: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(TLS / "authority.pem"))
+    if client:
+        context.load_cert_chain(TLS / f"{client}.pem", TLS / f"{client}.key")
+    return context
+
+
+def ask_over_tls(gateway, context, path: str = "/messages/q?t=0", method: str = "GET", body: bytes | None = None):
+    with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as peer:
+        peer.sendall(request(method, path, body))
+        return receive_answer(peer)
+
+
+@pytest.fixture
+def guarded(daemon, make_gateway):
+    """A gateway whose clients need tokens."""
+    return make_gateway(daemon, TOKENS).start()
+
+
+def test_a_token_is_needed_in_either_form(guarded):
+    basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
+    for value in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", f"Basic {basic}"):
+        assert guarded.ask("GET", "/messages/q?t=0", headers={"Authorization": value}).status == 204
+    for value in (f"Bearer {OTHER}", f"Bearer {TOKEN}x", "Bearer ", "Bearer", f"Basic {TOKEN}", "Basic !", TOKEN, "x"):
+        answer = guarded.ask("GET", "/messages/q?t=0", headers={"Authorization": value})
+        assert answer.status == 401
+        assert answer.header("www-authenticate") == 'Bearer realm="postroom"'
+    assert guarded.ask("GET", "/messages/q?t=0").status == 401
+
+
+def test_a_token_counts_for_its_request_alone(guarded):
+    with guarded.connect() as peer:
+        peer.sendall(request("GET", "/messages/q?t=0", headers=BEARER) + request("GET", "/messages/q?t=0"))
+        assert [receive_answer(peer).status, receive_answer(peer).status] == [204, 401]
+
+
+def test_a_body_without_a_token_is_neither_asked_for_nor_kept(guarded):
+    with guarded.connect() as peer:
+        peer.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+        assert receive_answer(peer).status == 401
+    with guarded.connect() as peer:
+        peer.sendall(request("POST", "/messages/q", 100_000 * b"x") + request("GET", "/messages/q?t=0", headers=BEARER))
+        assert [receive_answer(peer).status, receive_answer(peer).status] == [401, 204]
+
+
+def test_the_daemon_knows_the_principal_and_the_door(daemon, guarded):
+    assert guarded.ask("POST", "/messages/q", b"x", BEARER).status == 200
+    published = next(event for event in daemon.events() if event["type"] == "published")
+    assert published["by"]["principal"] == "token:scanner-7"
+    lines = "".join(path.read_text() for path in (daemon.root / "traffic").glob("*.jsonl"))
+    assert '"lmq-http"' in lines
+
+
+def test_access_rules_name_the_principal(make_daemon, make_gateway):
+    rules = {"default": [], "rules": [{"who": ["principal token:scanner-7"], "queue": "mine", "allow": ["publish"]}]}
+    daemon = make_daemon(config={"access": rules}).start()
+    gateway = make_gateway(daemon, TOKENS).start()
+    assert gateway.ask("POST", "/messages/mine", b"x", BEARER).status == 200
+    refused = gateway.ask("POST", "/messages/other", b"x", BEARER)
+    assert refused.status == 403
+    assert refused.body.startswith(b"ERR_FORBIDDEN: ")
+
+
+def test_a_peer_without_a_name_is_never_a_master(make_daemon, make_gateway):
+    """The tests' gateway runs as the daemon's user, or as root: its peers must not be what it is."""
+    daemon = make_daemon(config={"access": {"default": [], "rules": []}}).start()
+    gateway = make_gateway(daemon).start()
+    assert gateway.ask("POST", "/messages/q", b"x").status == 403
+
+
+def test_a_daemon_that_does_not_accept_the_gateway_is_said_to(tmp_path, make_gateway):
+    from tests.wire.conftest import daemons_in
+
+    with daemons_in(tmp_path / "other", "") as make:
+        (tmp_path / "other").mkdir()
+        gateway = make_gateway(make().start()).start()
+        answer = gateway.ask("POST", "/messages/q", b"x")
+        assert answer.status == 503
+        assert b"gateway.users" in answer.body
+        assert "gateway.users" in gateway.health()["problem"]
+
+
+def test_a_door_may_have_tls(daemon, make_gateway):
+    gateway = make_gateway(daemon, with_tls()).start()
+    assert ask_over_tls(gateway, trusting()).status == 204
+    with gateway.connect() as peer:
+        peer.sendall(request("GET", "/messages/q?t=0"))
+        assert b"HTTP" not in receive_all(peer)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask_over_tls(gateway, ssl.create_default_context())
+
+
+def test_a_certificate_is_a_principal(daemon, make_gateway):
+    toml = with_tls(authentication="certificates", tls_client_ca=f"{TLS}/authority.pem")
+    gateway = make_gateway(daemon, toml).start()
+    assert ask_over_tls(gateway, trusting("client"), "/messages/q", "POST", b"x").status == 200
+    published = next(event for event in daemon.events() if event["type"] == "published")
+    assert published["by"]["principal"] == "token:scanner-7"
+    assert ask_over_tls(gateway, trusting("stranger")).status == 401
+    with pytest.raises((ssl.SSLError, OSError, AssertionError)):
+        ask_over_tls(gateway, trusting())
+
+
+def test_a_reload_reads_principals_and_certificates_again(daemon, make_gateway, tmp_path):
+    for name in ("server.pem", "server.key"):
+        shutil.copy(TLS / name, tmp_path / name)
+    door = f'[doors.lmq-http]\nport = 0\nauthentication = "tokens"\ntls_certificate = "{tmp_path}/server.pem"\n'
+    door += f'tls_key = "{tmp_path}/server.key"\n'
+    gateway = make_gateway(daemon, PRINCIPALS + door).start()
+    context = trusting()
+
+    def status(token: str) -> int:
+        with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as peer:
+            peer.sendall(request("GET", "/messages/q?t=0", headers={"Authorization": f"Bearer {token}"}))
+            return receive_answer(peer).status
+
+    with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as open_one:
+        open_one.sendall(request("GET", "/messages/q?t=0", headers=BEARER))
+        assert receive_answer(open_one).status == 204
+        gateway.write(f'[principals.other]\ntoken_sha256 = "{hashlib.sha256(OTHER.encode()).hexdigest()}"\n' + door)
+        for name in ("client.pem", "client.key"):
+            shutil.copy(TLS / name, tmp_path / name.replace("client", "server"))
+        gateway.reload()
+        assert [status(TOKEN), status(OTHER)] == [401, 204]
+        open_one.sendall(request("GET", "/messages/q?t=0", headers=BEARER))
+        assert receive_answer(open_one).status == 401, "a connection that is open has no other rules"
+    with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as peer:
+        assert peer.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert((TLS / "client.pem").read_text())
+
+
+def test_a_wrong_configuration_is_not_taken_over_by_a_reload(guarded):
+    guarded.write(TOKENS + "[limits]\nconections = 1\n")
+    guarded.reload()
+    assert "limits.conections: unknown key" in guarded.log()
+    assert guarded.ask("GET", "/messages/q?t=0", headers=BEARER).status == 204
+
+
+def test_a_silent_tls_peer_is_closed(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\nheader_seconds = 0.5\n" + with_tls()).start()
+    with socket.create_connection(("127.0.0.1", gateway.ports["lmq-http"]), 60) as peer:
+        assert receive_all(peer) == b""
