@@ -15,11 +15,12 @@ from . import breakdown, console, export, fair, floor, machine, mailbox, pipelin
 from .box import NoBox
 from .environment import ROOT, CannotInstall
 from .figures import Report
+from .gateway import contest as gateway
 from .stores import contest
 
-PARTS = ("console", "export", "fair", "mailbox", "pipeline", "questions", "scaling", "stages", "stores")
+PARTS = ("console", "export", "fair", "gateway", "mailbox", "pipeline", "questions", "scaling", "stages", "stores")
 #: Parts that can be run only to see whether they work.
-WITH_TINY = ("scaling", "stages", "stores")
+WITH_TINY = ("gateway", "scaling", "stages", "stores")
 
 
 class Interrupted(BaseException):
@@ -37,10 +38,12 @@ def main() -> int:
     console_size = {"quick": console.QUICK, "full": console.FULL}.get(options.size, console.NORMAL)
     export_size = {"quick": export.QUICK, "full": export.FULL}.get(options.size, export.NORMAL)
     pipeline_size = {"quick": pipeline.QUICK, "full": pipeline.FULL}.get(options.size, pipeline.NORMAL)
+    gateway_size = {"tiny": gateway.TINY, "quick": gateway.QUICK}.get(options.size, gateway.NORMAL)
     fair_size = fair.QUICK if options.size == "quick" else fair.NORMAL
     limits = {"stores": contest_size.limit_s, "console": console_size.limit_s, "export": export_size.limit_s}
     limits["pipeline"] = pipeline_size.limit_s
     limits["fair"] = fair_size.limit_s
+    limits["gateway"] = gateway_size.limit_s
     scaling_size = {"tiny": scaling.TINY, "quick": scaling.QUICK}.get(options.size, scaling.NORMAL)
     stages_size = {"tiny": breakdown.TINY, "quick": breakdown.QUICK}.get(options.size, breakdown.NORMAL)
     limits["stages"] = stages_size.limit_s
@@ -69,6 +72,9 @@ def main() -> int:
                 pipeline.measure(report, pipeline_size, place, options.dir)
             elif options.what == "fair":
                 fair.measure(report, fair_size, place, floor.build(place))
+            elif options.what == "gateway":
+                with_peers = options.size != "tiny"
+                gateway.measure(report, gateway_size, place, floor.build(place), with_peers)
             elif options.what == "scaling":
                 _report_scaling(report, scaling_size, place, options.plots, options.box)
             elif options.what == "stores":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -86,7 +87,7 @@ class Daemon:
     def wait_until_idle(self) -> None:
         """Wait until it waits for something to do: only then is ``scheduled_s`` complete."""
         until = time.monotonic() + STOP_TIMEOUT_S
-        while self._stat()[0] != "S" and time.monotonic() < until:
+        while _stat(self.pid)[0] != "S" and time.monotonic() < until:
             time.sleep(0.0005)
 
     def stop(self) -> None:
@@ -109,15 +110,11 @@ class Daemon:
 
     def cpu_s(self) -> float:
         """CPU seconds that it has used, user and system."""
-        fields = self._stat()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_S
+        return cpu_s(self.pid)
 
     def kernel_s(self) -> float:
         """The part of ``cpu_s`` spent in system calls."""
-        return int(self._stat()[12]) / _TICKS_S
-
-    def _stat(self) -> list[str]:
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(_stat(self.pid)[12]) / _TICKS_S
 
     def scheduled_s(self) -> float:
         """The same of its main thread, in nanoseconds' resolution."""
@@ -125,10 +122,7 @@ class Daemon:
 
     def resident_mb(self) -> float:
         """Resident memory."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        return 0.0
+        return resident_mb(self.pid)
 
     def written_bytes(self) -> int:
         """Bytes that it has made the kernel write to the disk."""
@@ -149,6 +143,33 @@ def running(root: Path, *flags: str, box: Box = NO_BOX) -> Iterator[Daemon]:
         yield daemon
     finally:
         daemon.stop()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used, user and system."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS_S
+
+
+def threads_cpu_s(pid: int) -> float:
+    """The same of the threads that it has now, in nanoseconds' resolution."""
+    total_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            total_ns += int((thread / "schedstat").read_text().split()[0])
+    return total_ns / 1e9
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def directory_bytes(path: Path) -> int:

@@ -24,6 +24,8 @@ from postroom_client._watch import open_watch
 
 from .daemon import Daemon, die_with_parent
 
+#: The queue of every publish.
+QUEUE = "load"
 #: What every publish carries: a small telemetry reading.
 MESSAGE = '{"sensor":"press-7/temperature","value":36.5,"unit":"C","at":1795811841655,"ok":true}'
 WARM_UP_S = 0.5
@@ -113,12 +115,12 @@ def _client_process(pipe: Connection, ipc: str, number: int, kind: str) -> None:
 
 def _real_publisher(ipc: str, client_id: str) -> Publish:
     client = Client(ipc, client_id=client_id, timeout=_PATIENCE_S, transport="mailbox")
-    return lambda: client.publish("load", MESSAGE)
+    return lambda: client.publish(QUEUE, MESSAGE)
 
 
 def _lane_publisher(ipc: str, client_id: str) -> Publish:
     client = Client(ipc, client_id=client_id, timeout=_PATIENCE_S, transport="lane")
-    return lambda: client.publish("load", MESSAGE)
+    return lambda: client.publish(QUEUE, MESSAGE)
 
 
 def _windowed_publisher(ipc: str, client_id: str) -> Publish:
@@ -217,6 +219,6 @@ def _envelope(client_id: str) -> tuple[bytes, bytes]:
         "command": "publish",
         "timestampMs": time.time_ns() // 1_000_000,
         "deadlineMs": time.time_ns() // 1_000_000 + 3_600_000,
-        "payload": {"queue": "load", "message": MESSAGE},
+        "payload": {"queue": QUEUE, "message": MESSAGE},
     }
     return b'{"requestId":"', b'",' + json.dumps(rest, separators=(",", ":")).encode()[1:]

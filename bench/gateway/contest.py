@@ -1,0 +1,191 @@
+"""The rounds: every server in turn, so that all meet the same conditions; and the check of what they did."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .. import daemon as daemons
+from .. import load
+from ..figures import Report
+from ..floor import Floor
+from ..stores.queue import WrongMessages
+from . import tables
+from .driver import Connections, Outcome, body_of, number_of
+from .peers import PEERS, Missing, running
+from .systems import Contestant, Ours, messages_in, ours
+from .tables import ONE, SIXTEEN, WINDOW, Idle, Row, Syncs
+from .wires import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: ``seconds`` for each row in a round, after a warm-up; the floor before each server."""
+
+    rounds: int
+    seconds: float
+    warm_up_s: float
+    floor_ms: int
+    idle_s: float
+    limit_s: int
+
+
+TINY = Size(1, 0.2, 0.05, 50, 0.2, 120)
+QUICK = Size(2, 1.0, 0.3, 200, 5.0, 420)
+NORMAL = Size(5, 3.0, 0.5, 300, 10.0, 1800)
+
+#: How many messages are in flight on a connection; a protocol that is not listed is measured with all of them.
+_PUSHES: Final = {"LMQ over HTTP": (ONE, SIXTEEN), "LMQ over MessagePack-RPC": (ONE, WINDOW)}
+_PULLS: Final = {"LMQ over MessagePack-RPC": (ONE,)}
+#: The lane: processes, kind of client (see ``bench/load.py``), the rate that is aimed at, the peers' row beside it.
+_LANE: Final = (
+    ("1 process", 1, "lane", None, ONE),
+    ("8 processes", 8, "lane", 9_000.0, SIXTEEN),
+    (f"8 processes, {load.WINDOW} in flight each", 8, "window", 30_000.0, WINDOW),
+)
+_RATES: Final = {("LMQ over HTTP", SIXTEEN): 8_000.0, ("LMQ over MessagePack-RPC", WINDOW): 15_000.0}
+_LANE_P50_MS: Final = 0.5
+#: How long a server may take to count what it has acknowledged.
+_COUNT_S: Final = 10.0
+#: After the start of all servers, until they are idle.
+_SETTLE_S: Final = 2.0
+
+
+def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_peers: bool) -> None:
+    """All figures. ``place`` is an empty directory for the data. Raises ``WrongMessages`` when a server loses, doubles
+    or changes a message, or counts wrongly."""
+    with ExitStack() as stack:
+        mine = stack.enter_context(ours(place / "root", place / "gateway.toml"))
+        contestants = [*mine.doors, *(_opened(report, stack, place) if with_peers else ())]
+        report.conditions["messageBytes"] = len(body_of(0))
+        report.conditions.setdefault("versions", {})
+        tables.print_head(report, contestants)
+        idle = _idle(mine, contestants, size.idle_s)
+        found: dict[Row, list[Outcome]] = {row: [] for row in _lane_rows()}
+        for contestant in contestants:
+            found |= {row: [] for row in _rows(contestant)}
+        syncs: list[Syncs] = []
+        for number in range(size.rounds):
+            syncs.append(Syncs())
+            first = number % (len(contestants) + 1)  # nobody always comes behind the same one
+            order: list[Contestant | None] = [None, *contestants]  # None is the lane
+            for contestant in order[first:] + order[:first]:
+                if floor:
+                    syncs[-1].add(*floor.syncs(size.floor_ms))
+                if contestant is None:
+                    _lane_round(mine, size, found)
+                    continue
+                try:
+                    _round(contestant, f"{contestant.queue}-{number}", size, found)
+                except (OSError, Refused, RuntimeError) as error:
+                    if contestant.is_ours:
+                        raise
+                    report.missing(f"{contestant.name} after {number} rounds", str(error))
+                    contestants.remove(contestant)
+        resident_mb = {name: daemons.resident_mb(pid) for name, pid in _processes(mine, contestants).items()}
+        tables.print_idle(report, idle, resident_mb)
+        if not floor:
+            report.missing("floor", "no C compiler (cc, gcc, clang) on the PATH")
+        tables.print_rows(report, found, syncs if floor else [])
+        tables.print_ratios(report, found)
+
+
+def _opened(report: Report, stack: ExitStack, place: Path) -> Iterator[Contestant]:
+    """The peers that are there; those that are not are reported."""
+    versions: dict[str, str] = report.conditions.setdefault("versions", {})
+    for peer in PEERS:
+        try:
+            contestant, versions[peer.name] = stack.enter_context(running(peer, place / peer.program))
+            yield contestant
+        except (Missing, RuntimeError) as lacking:
+            report.missing(peer.name, str(lacking))
+
+
+def _rows(contestant: Contestant) -> Iterator[Row]:
+    name = contestant.name
+    for work, shapes in (
+        ("push", _PUSHES.get(name, (ONE, SIXTEEN, WINDOW))),
+        ("pull and ack", _PULLS.get(name, (ONE, SIXTEEN))),
+    ):
+        for shape in shapes:
+            budget = _RATES.get((name, shape)) if work == "push" else None
+            yield Row(
+                name, work, shape.name, shape, tuple(contestant.pids), contestant.is_ours, contestant.is_durable, budget
+            )
+
+
+def _lane_rows() -> Iterator[Row]:
+    for name, processes, _, budget, beside in _LANE:
+        p50_ms = _LANE_P50_MS if processes == 1 else None
+        yield Row("lane", "push", name, beside, ("daemon",), True, True, budget, p50_ms)
+
+
+def _round(contestant: Contestant, queue: str, size: Size, found: dict[Row, list[Outcome]]) -> None:
+    """One round of a server, on a queue of its own."""
+    numbers = itertools.count()
+    pulled: list[bytes] = []
+    for row in _rows(contestant):
+        shape = row.shape
+        with Connections(contestant.address, lambda: contestant.wire(queue), shape.connections) as connections:
+            if row.work == "push":
+                outcome = connections.push(numbers, shape.window, contestant.read_cpu, size.warm_up_s, size.seconds)
+            else:
+                outcome = connections.pull(pulled, contestant.read_cpu, size.warm_up_s, size.seconds)
+        if outcome:
+            found[row].append(outcome)
+    pushed, until = next(numbers), time.monotonic() + _COUNT_S
+    while (left := contestant.left(queue)) != pushed - len(pulled) and time.monotonic() < until:
+        time.sleep(0.1)  # some servers count later than they answer
+    check(contestant.name, pushed, pulled, left)
+
+
+def check(name: str, pushed: int, pulled: Sequence[bytes], left: int) -> None:
+    """Raises ``WrongMessages`` unless what was pulled was pushed, nothing came twice, and the rest is ``left``. The
+    messages that were pushed have the numbers from 0."""
+    numbers = Counter(map(number_of, pulled))
+    for body in pulled:
+        if not 0 <= number_of(body) < pushed or body != body_of(number_of(body)):
+            raise WrongMessages(f"{name}: {body!r} is not what was pushed")
+    twice = [number for number, count in numbers.items() if count > 1]
+    if twice:
+        raise WrongMessages(f"{name}: message {twice[0]} was delivered twice")
+    if left != pushed - len(pulled):
+        raise WrongMessages(f"{name} has {left} messages and should have {pushed - len(pulled)}")
+
+
+def _lane_round(mine: Ours, size: Size, found: dict[Row, list[Outcome]]) -> None:
+    """One round of the lane, with the clients of ``scripts/bench mailbox``. They end with requests in flight, so that
+    the daemon must have at least what they were answered."""
+    for row, (_, processes, kind, _, _) in zip(_lane_rows(), _LANE, strict=True):
+        before = messages_in(mine.daemon, load.QUEUE)
+        outcome = load.run(mine.daemon, processes, kind, size.seconds)
+        added = messages_in(mine.daemon, load.QUEUE) - before
+        if added < outcome.requests:
+            raise WrongMessages(
+                f"the lane answered {outcome.requests} requests, and the daemon has {added} messages more"
+            )
+        found[row].append(Outcome(outcome.requests, outcome.seconds, outcome.latencies_ms, [outcome.cpu_us]))
+
+
+def _idle(mine: Ours, contestants: Sequence[Contestant], seconds: float) -> list[Idle]:
+    """What every process takes while nothing happens, all at the same time."""
+    processes = _processes(mine, contestants)
+    time.sleep(_SETTLE_S)
+    before = [daemons.threads_cpu_s(pid) for pid in processes.values()]
+    time.sleep(seconds)
+    after = [daemons.threads_cpu_s(pid) for pid in processes.values()]
+    return [
+        Idle(name, daemons.resident_mb(pid), (late - early) / seconds * 100)
+        for (name, pid), early, late in zip(processes.items(), before, after, strict=True)
+    ]
+
+
+def _processes(mine: Ours, contestants: Sequence[Contestant]) -> dict[str, int]:
+    peers = {one.name: pid for one in contestants if not one.is_ours for pid in one.pids.values()}
+    return {"daemon": mine.daemon.pid, "gateway": mine.gateway.pid, **peers}
