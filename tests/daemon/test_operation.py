@@ -205,6 +205,31 @@ def test_a_queue_that_is_not_empty_is_not_deleted(bench: Bench) -> None:
     assert bench.send("delete_queue", queue="none").code == "ERR_QUEUE_NOT_FOUND"
 
 
+def test_a_queue_is_deleted_with_its_messages_whatever_their_state(bench: Bench) -> None:
+    dead, leased, held, delayed = bench.publish(), bench.publish(), bench.publish(), bench.publish(delayMs=60_000)
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("nack", messageKey=dead, leaseId=lease)
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("hold", messageKey=held)
+    bench.publish()
+    data = bench.do("delete_queue", queue="q", discard=True)
+    assert (data["deleted"], data["discarded"]) == (True, 5)
+    assert bench.store.queue("q") is None
+    assert bench.send("ack", messageKey=leased, leaseId=lease).code == "ERR_MESSAGE_NOT_FOUND"
+    assert bench.send("get_message", messageKey=delayed).code == "ERR_MESSAGE_NOT_FOUND"
+    assert bench.send("delete_queue", queue="q", discard=True).code == "ERR_QUEUE_NOT_FOUND"
+
+
+def test_the_messages_of_a_large_queue_are_discarded_in_several_requests(bench: Bench) -> None:
+    bench.do("publish_batch", queue="q", messages=[{"message": "x", "orderingKey": "k"} for _ in range(1000)])
+    bench.publish()
+    discarded = 0
+    while not (data := bench.do("delete_queue", queue="q", discard=True))["deleted"]:
+        assert data["discarded"] > 0
+        discarded += data["discarded"]
+    assert discarded + data["discarded"] == 1001
+
+
 def test_deleting_a_queue_deletes_its_policy_and_its_pauses(bench: Bench) -> None:
     bench.do("set_policy", queue="q", policy={"retry": {"limit": 7}})
     bench.do("pause", queue="q", operation="publish")

@@ -1186,6 +1186,14 @@ FIELDS = {
             True,
             None,
         ),
+        (
+            "discard",
+            "discard",
+            "boolean",
+            "drop its messages, too, whatever their state; 1,000 at a time",
+            False,
+            False,
+        ),
     ),
     "pause": (
         (

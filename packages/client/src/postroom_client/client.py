@@ -373,13 +373,14 @@ class Client(object):
             limit=limit, after=after, up_to_event=up_to_event, dry_run=dry_run
         )
 
-    def delete_queue(self, queue, purge=False, timeout=None):
+    def delete_queue(self, queue, purge=False, discard=None, timeout=None):
         """Delete an empty queue with its policy and pauses. ``purge`` removes its messages first, also the dead
-        letters; messages in flight still prevent it."""
+        letters; messages in flight still prevent it. ``discard`` drops up to 1,000 messages in any state, also in
+        flight: repeat it until ``deleted`` of the answer is true."""
         if purge:
             self.purge(queue, timeout=timeout)
             self.purge(queue, "dead", timeout=timeout)
-        return self._send("delete_queue", timeout, queue=queue)
+        return self._send("delete_queue", timeout, queue=queue, discard=discard)
 
     def pause(self, queue, operation=None, timeout=None):
         """Stop consuming from a queue (with ``operation`` "publish": publishing to it) until ``resume``."""

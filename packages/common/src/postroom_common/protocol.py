@@ -549,7 +549,10 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _UP_TO,
         _DRY_RUN,
     ),
-    Command.DELETE_QUEUE: (_QUEUE,),
+    Command.DELETE_QUEUE: (
+        _QUEUE,
+        Field("discard", Kind.FLAG, "drop its messages, too, whatever their state; 1,000 at a time", default=False),
+    ),
     Command.PAUSE: (_QUEUE, _OPERATION),
     Command.RESUME: (_QUEUE, _OPERATION),
     Command.SET_POLICY: (

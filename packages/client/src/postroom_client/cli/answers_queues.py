@@ -188,6 +188,10 @@ def _next_options(data):
 
 
 def _describe_delete(data):
+    if data.get("deleted") is False:
+        return u"%s: %s messages removed, and there are more: repeat this" % (
+            cell(data.get("queue")), cell(data.get("discarded")),
+        )
     return u"%s: deleted" % cell(data.get("queue"))
 
 

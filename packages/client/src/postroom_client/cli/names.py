@@ -32,7 +32,7 @@ SUBCOMMANDS = (
     ("unhold", "unhold", "undo hold"),
     ("move", "move", "move messages to another queue"),
     ("purge", "purge", "remove messages from a queue"),
-    ("delete-queue", "delete_queue", "delete an empty queue"),
+    ("delete-queue", "delete_queue", "delete a queue that is empty, or with its messages"),
     ("pause", "pause", "stop consuming from a queue; with --publish, stop publishing to it"),
     ("resume", "resume", "undo pause"),
     ("policy get", "get_policy", "show a queue's policy"),

@@ -104,7 +104,7 @@ _NAMES: Final = {
     Command.UNHOLD: ("unhold", "Undo hold."),
     Command.MOVE: ("move", "Move messages to another queue."),
     Command.PURGE: ("purge", "Remove messages from a queue."),
-    Command.DELETE_QUEUE: ("delete-queue", "Delete an empty queue."),
+    Command.DELETE_QUEUE: ("delete-queue", "Delete a queue that is empty, or with its messages."),
     Command.PAUSE: ("pause", "Stop consuming from a queue; with --publish, stop publishing to it."),
     Command.RESUME: ("resume", "Undo pause."),
     Command.DRAIN: ("drain", "Refuse new messages in all queues; --no-draining ends that."),

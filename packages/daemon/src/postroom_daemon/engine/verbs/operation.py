@@ -18,6 +18,8 @@ from .addresses import queue_created, refuse_address
 from .lookup import existing_message, existing_queue
 from .terminations import QUARANTINED, about, dropped
 
+#: Maximum number of messages that one request discards with their queue.
+DISCARDED: Final = 1000
 #: States of the backlog, in the order in which a request visits them, so that it does not miss a message that becomes
 #: due or is unheld meanwhile.
 WAITING: Final = (State.HELD, State.DELAYED, State.READY)
@@ -97,13 +99,34 @@ def move(context: Context, fields: Fields) -> Decision:
 
 
 def delete_queue(context: Context, fields: Fields) -> Decision:
-    """Delete an empty queue. Raises ``CommandError``: ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
+    """Delete a queue that is empty, or whose messages are to be discarded. Raises ``CommandError``:
+    ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
     record = existing_queue(context, fields["queue"], Verb.OPERATE)
+    drafts: list[Draft] = []
+    data: Draft = {"queue": record.name, "deleted": True}
+    if fields["discard"]:
+        entries = _any_messages(context, record.name)
+        text = f"discarded by {context.who.client_id}"
+        drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+        data = {"queue": record.name, "deleted": len(entries) == sum(record.counts.values()), "discarded": len(entries)}
+        if drafts and not data["deleted"]:
+            return _done(drafts, data)
     left = [f"{count} {state}" for state, count in record.counts.items() if count]
-    if left:
+    if left and not drafts:
         raise CommandError(ErrorCode.QUEUE_NOT_EMPTY, f"queue {record.name!r} holds messages: {', '.join(left)}")
     draft = {"type": EventType.QUEUE_DELETED, "queue": record.name, "reason": "requested"}
-    return _done([draft], {"queue": record.name, "deleted": True})
+    return _done([*drafts, draft], data)
+
+
+def _any_messages(context: Context, queue: str) -> list[Entry]:
+    """Messages of a queue in any state, ``DISCARDED`` at most."""
+    entries: list[Entry] = []
+    for state in State:
+        page, _ = context.store.pages.scan(queue, state, (), DISCARDED - len(entries))
+        entries += page
+        if len(entries) == DISCARDED:
+            break
+    return entries
 
 
 def drain(context: Context, fields: Fields) -> Decision:
