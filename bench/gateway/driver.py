@@ -50,12 +50,13 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Meter:
-    """Counts between ``begin`` and ``end`` (monotonic seconds)."""
+    """Counts the answers between ``begin`` and ``end`` (monotonic seconds). The end moves until there is one."""
 
     read_cpu: ReadCpu
     begin: float
     end: float
     latencies_ms: list[float] = field(default_factory=list)
+    _is_ended: bool = False
     _before: tuple[list[float], float] | None = None
     _after: tuple[list[float], float] | None = None
 
@@ -64,28 +65,35 @@ class _Meter:
         begin = time.monotonic() + warm_up_s
         return cls(read_cpu, begin, begin + seconds)
 
+    def note(self, sent: float, now: float) -> None:
+        """A command was sent and answered."""
+        is_counted = self._before is not None and not self._is_ended
+        if is_counted and (now <= self.end or not self.latencies_ms):
+            self.latencies_ms.append((now - sent) * 1000)
+            self.end = max(self.end, now)
+
     def is_over(self, now: float) -> bool:
         """Whether it has ended; reads the CPU times when they are due."""
         if self._before is None and now >= self.begin:
             self._before = self._read()
-        if self._after is None and now >= self.end:
+            self.begin = now
+        is_over = self._is_ended or (now >= self.end and bool(self.latencies_ms))
+        if is_over and self._after is None:
             self._after = self._read()
-        return now >= self.end
-
-    def note(self, sent: float, now: float) -> None:
-        if sent >= self.begin and now <= self.end:
-            self.latencies_ms.append((now - sent) * 1000)
+        return is_over
 
     def end_now(self, now: float) -> None:
         """There is nothing more to do."""
-        self.end = min(self.end, max(now, self.begin))
+        if not self._is_ended:
+            self.end = min(self.end, now)
+            self._is_ended = True
+            self.is_over(now)
 
     def _read(self) -> tuple[list[float], float]:
         return list(self.read_cpu()), time.process_time()
 
     def outcome(self) -> Outcome | None:
         """None if nothing was done in time."""
-        self.is_over(time.monotonic())
         if not self.latencies_ms or self._before is None or self._after is None:
             return None
         count, seconds = len(self.latencies_ms), self.end - self.begin

@@ -1,9 +1,13 @@
-"""scripts/bench gateway: answers are read wherever they are cut; a server that loses,
+"""scripts/bench gateway: every row has its figures; answers are read wherever they are cut; a server that loses,
 doubles or changes a message ends the run."""
 
 from __future__ import annotations
 
+import json
 import struct
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -15,6 +19,7 @@ from bench.gateway.contest import check
 from bench.gateway.driver import body_of
 from bench.gateway.lmq import LmqHttp, LmqRpc
 from bench.gateway.nats import JetStream
+from bench.gateway.peers import PEERS, Missing, running
 from bench.gateway.redis import RedisStream
 from bench.gateway.wires import Answer, Pulled, Refused
 from bench.stores.queue import WrongMessages
@@ -22,6 +27,34 @@ from bench.stores.queue import WrongMessages
 ROOT = Path(__file__).resolve().parents[2]
 EMPTY = Answer(None, is_empty=True)
 DONE = Answer(None)
+
+
+def test_every_row_of_the_gateway_and_the_lane_has_its_figures(tmp_path):
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench", "gateway", "--tiny", "--dir", tmp_path / "data", "--json", figures]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    values = {figure["name"]: figure["value"] for figure in json.loads(figures.read_text())["figures"]}
+    http, rpc = "LMQ over HTTP", "LMQ over MessagePack-RPC"
+    for row in (
+        "lane: push, 1 process",
+        "lane: push, 8 processes",
+        "lane: push, 8 processes, 16 in flight each",
+        f"{http}: push, 1 connection",
+        f"{http}: push, 16 connections",
+        f"{http}: pull and ack, 1 connection",
+        f"{http}: pull and ack, 16 connections",
+        f"{rpc}: push, 1 connection",
+        f"{rpc}: push, 1 connection, 64 in flight",
+        f"{rpc}: pull and ack, 1 connection",
+    ):
+        assert values[row] > 0
+        assert values[f"{row}: p99"] >= values[f"{row}: p50"] > 0
+        assert f"{row}: CPU of the daemon" in values
+        assert (f"{row}: CPU of the gateway" in values) == ("LMQ" in row)
+    assert values["gateway: resident memory after the load"] > 0
+    assert values["gateway: CPU, idle"] >= 0
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def amqp_method(method, arguments):
@@ -162,3 +195,9 @@ def test_a_server_that_changes_a_message_ends_the_run():
 
 def test_a_server_that_gives_back_what_it_got_is_measured():
     check("it", 3, [body_of(2), body_of(0)], 1)
+
+
+def test_a_peer_that_is_not_installed_is_named_with_its_package(tmp_path):
+    peer = replace(PEERS[0], program="no-such-program", package="its-package")
+    with pytest.raises(Missing, match=r"no no-such-program .* apt-get install its-package"), running(peer, tmp_path):
+        pass
