@@ -11,11 +11,11 @@ from pathlib import Path
 from .building import build
 from .debian import BINARIES, Binary, Source, build_binary, check_tools
 from .errors import ReleaseError
-from .packages import ROOT, Package, packages
+from .packages import ROOT, Package, find_package, packages, with_siblings
 from .recorded import commit_time, find_release, git, last_of, unpack_commit
 
 #: The packages of the workspace that Debian packages contain.
-PARTS = ("client", "common", "console", "daemon")
+PARTS = ("client", "common", "console", "daemon", "gateway")
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
@@ -37,6 +37,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     if unknown:
         parser.error(f"there is no package {', '.join(sorted(unknown))}")
     wanted = [one for one in BINARIES if one.name in (options.names or _names())]
+    if options.recorded and not options.names:  # of a package without a release there is none to build
+        wanted = [one for one in wanted if last_of(f"postroom-{one.versioned_by}", root)]
     try:
         for path in build_all(wanted, options.out, options.python, options.recorded, root, options.compiled):
             print(path)
@@ -63,9 +65,10 @@ def build_all(
     with tempfile.TemporaryDirectory(prefix="postroom-deb-") as directory:
         workspace = Path(directory)
         if recorded:
-            parts, packaging, dated_s = _recorded_parts(workspace, root)
+            parts, packaging, dated_s = _recorded_parts(workspace, root, _needed(binaries, root))
         else:
-            parts = {one.name: one for one in packages(root) if one.name in PARTS}
+            needed = _needed(binaries, root)
+            parts = {one.name: one for one in packages(root) if one.name in needed}
             packaging, dated_s = root / "packaging", _last_change(root)
         for part in parts.values():
             build(part, workspace / "wheels", "wheel", dated_s, is_compiled)
@@ -76,13 +79,24 @@ def build_all(
         ]
 
 
-def _recorded_parts(workspace: Path, root: Path) -> tuple[dict[str, Package], Path, int]:
+def _needed(binaries: list[Binary], root: Path) -> set[str]:
+    """The packages of the workspace that Debian packages contain."""
+    return {
+        part.name
+        for binary in binaries
+        for name in binary.packages
+        for part in with_siblings(find_package(name, root))
+        if part.name in PARTS
+    }
+
+
+def _recorded_parts(workspace: Path, root: Path, needed: set[str]) -> tuple[dict[str, Package], Path, int]:
     """The packages of the last releases, the packaging that belongs to the daemon's, and its date.
 
     The packaging of this checkout stands in where the release is older than all packaging.
     """
     found = {}
-    for name in PARTS:
+    for name in sorted(needed):
         release = find_release(f"postroom-{name}", "last", root)
         checkout = unpack_commit(release.commit, workspace / "checkouts" / name, root)
         found[name] = Package(checkout / "packages" / name)

@@ -36,8 +36,10 @@ class Binary:
     programs: tuple[str, ...]
     #: Files below ``packaging/`` and where they are installed.
     files: tuple[tuple[str, str], ...] = ()
-    #: Whether it contains the first configuration of the daemon, as ``postroomd init`` writes it, and the documents.
+    #: Whether it contains the first configuration of the daemon, as ``postroomd init`` writes it.
     is_configured: bool = False
+    #: The documents that it contains: a pattern below ``docs/``.
+    documents: str = ""
 
     @property
     def prefix(self) -> Path:
@@ -63,8 +65,21 @@ BINARIES = (
             ("monitoring/postroom-dashboard.json", "usr/share/postroom/monitoring/postroom-dashboard.json"),
         ),
         is_configured=True,
+        documents="**/*.md",
     ),
     Binary("postroom-console", ("console",), ("postroom-console",)),
+    Binary(
+        "postroom-gateway",
+        ("gateway",),
+        ("postroom-gateway",),
+        (
+            ("systemd/postroom-gateway.service", "usr/lib/systemd/system/postroom-gateway.service"),
+            ("systemd/postroom-gateway.socket", "usr/lib/systemd/system/postroom-gateway.socket"),
+            ("systemd/postroom-gateway.sysusers.conf", "usr/lib/sysusers.d/postroom-gateway.conf"),
+            ("gateway.toml", "usr/share/postroom-gateway/gateway.toml"),
+        ),
+        documents="gateway.md",
+    ),
 )
 
 
@@ -165,9 +180,9 @@ def _write_configuration(stage: Path, python: Path, workspace: Path) -> None:
 def _write_documents(binary: Binary, version: str, packages: list[Package], source: Source, stage: Path) -> None:
     directory = stage / "usr/share/doc" / binary.name
     directory.mkdir(parents=True)
-    if binary.is_configured:
+    if binary.documents:
         documents = source.packaging.parent / "docs"
-        for path in documents.rglob("*.md"):
+        for path in documents.glob(binary.documents):
             _install(path, directory / path.relative_to(documents))
     for package in packages:
         name = "changelog" if package.name == binary.versioned_by else f"changes-{package.name}.md"

@@ -137,7 +137,7 @@ def main() -> None:
     interrupts = Interrupts()
     programs: list[Program] = []
     try:
-        start_all(programs, root, options.python, interrupts)
+        start_all(programs, root, options.python, options.with_gateway, interrupts)
         with Client(str(root / "ipc"), client_id=f"launch-{os.getpid()}", timeout=5) as client:
             if sys.stdin.isatty() and sys.stdout.isatty() and options.seconds is None:
                 show_until_left(root, programs, interrupts)
@@ -161,6 +161,9 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/start", description=__doc__)
     parser.add_argument("--root", type=Path, default=CHECKOUT / "run", help="the daemon's root directory (./run)")
     parser.add_argument("--python", metavar="PATH", help="run the example's programs on this interpreter")
+    parser.add_argument(
+        "--with-gateway", action="store_true", help="start the gateway too; ROOT/gateway.toml is its configuration"
+    )
     parser.add_argument("--seconds", type=float, help="run this long, then print a summary, also on a terminal")
     return parser.parse_args()
 
@@ -183,12 +186,15 @@ def problem_of_options(options: argparse.Namespace, root: Path) -> str | None:
     return None
 
 
-def start_all(programs: list[Program], root: Path, python: str | None, interrupts: Interrupts) -> None:
-    """Start the daemon, wait until it answers, then start the example's programs."""
+def start_all(
+    programs: list[Program], root: Path, python: str | None, with_gateway: bool, interrupts: Interrupts
+) -> None:
+    """Start the daemon, wait until it answers, then start the example's programs, and the gateway if it is wanted."""
     if serves(root):
         raise Ended(f"a daemon already serves {root}: stop it, or name another directory with --root")
     logs = root / "log"
     daemon = [str(Path(sys.executable).with_name("postroomd")), "run", "--root", str(root)]
+    daemon += ["--gateway-users", str(os.getuid())] if with_gateway else []
     with interrupts.deferred():
         programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
     wait_until_ready(programs[0], root)
@@ -207,6 +213,22 @@ def start_all(programs: list[Program], root: Path, python: str | None, interrupt
         command = [interpreter or sys.executable, f"{name}.py", "--ipc-root", str(root / "ipc"), *arguments]
         with interrupts.deferred():
             programs.append(Program(name, command, logs / f"{name}.log", application))
+    if with_gateway:
+        start_gateway(programs, root, interrupts)
+
+
+def start_gateway(programs: list[Program], root: Path, interrupts: Interrupts) -> None:
+    """Start the gateway with the configuration in the root directory, which is created if there is none."""
+    configuration = root / "gateway.toml"
+    if not configuration.exists():
+        configuration.write_text('[daemon]\nsocket = "ipc/lane.sock"\n\n[doors.lmq-http]\n\n[doors.lmq-rpc]\n')
+    command = [str(Path(sys.executable).with_name("postroom-gateway")), "run", "--config", str(configuration)]
+    log = root / "log" / "gateway.log"
+    print(
+        f"start: the gateway's doors are in {configuration} (LMQ at http://127.0.0.1:9980); log {log}", file=sys.stderr
+    )
+    with interrupts.deferred():
+        programs.append(Program("postroom-gateway", command, log, root))
 
 
 def serves(root: Path) -> bool:

@@ -20,6 +20,7 @@ PACKAGES: Final = {
     "postroom": "postroom-client",
     "postroomd": "postroom-daemon",
     "postroom-console": "postroom-console",
+    "postroom-gateway": "postroom-gateway",
     "postroom-pipeline": "postroom-pipeline",
 }
 #: Names under which the scripts of the C++ system call the client.

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,15 @@ from tests.wire.daemon import PATIENCE_S, wait_until
 
 _DOOR = re.compile(r"door (\S+) at \S+ port (\d+)")
 _OBSERVED = re.compile(r"health and metrics at http://[0-9.]+:(\d+)")
+#: Runs a command as the service manager does: the sockets are its descriptors from 3 on; a variable names its process.
+_PASSING = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 100) for fd in sys.argv[1].split(",")]
+for number, fd in enumerate(high, 3):
+    os.dup2(fd, number)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 #: The doors of a gateway for which a test configures none, each on a free port.
 DOORS = """
 [doors.lmq-http]
@@ -80,12 +90,19 @@ class Gateway:
         assert self._process, "the gateway was not started"
         return self._process
 
-    def start(self) -> Gateway:
-        """Start it, and wait until it reports that it is ready."""
+    def start(self, sockets: Sequence[socket.socket] = (), ready: bool = True) -> Gateway:
+        """Start it, with listening sockets as the service manager passes them, and wait until it is ready."""
         started_at = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             command = [sys.executable, "-m", "postroom_gateway", "run", "--config", str(self.file)]
-            self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL, stderr=log)
+            fds = [one.fileno() for one in sockets]
+            if fds:
+                command = [sys.executable, "-c", _PASSING, ",".join(map(str, fds)), *command]
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stderr=log, pass_fds=fds
+            )
+        if not ready:
+            return self
         self.wait_notified("READY=1")
         text = self.log_path.read_text()[started_at:]
         self.ports = {name: int(port) for name, port in _DOOR.findall(text)}

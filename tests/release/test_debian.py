@@ -18,7 +18,7 @@ from tests.service.machine import Machine, lacking
 
 pytestmark = pytest.mark.slow
 
-POSTROOM, CONSOLE = BINARIES
+POSTROOM, CONSOLE, GATEWAY = BINARIES
 #: Not compressed much: they are installed once.
 QUICK = {"DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
 DPKG = ("dpkg", "--force-unsafe-io", "--no-triggers")
@@ -43,7 +43,7 @@ def is_able() -> str:
 
 @pytest.fixture(scope="session")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """``new`` and ``console`` as they stand here, and ``old``: the last release, built from its commit."""
+    """``new``, ``console`` and ``gateway`` as they stand here, and ``old``: the last release, built from its commit."""
     problem = is_able()
     if problem:
         pytest.skip(problem)
@@ -51,9 +51,9 @@ def debs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in QUICK.items():
             patch.setenv(name, value)
-        new, console = build_all([POSTROOM, CONSOLE], out / "new")
+        new, console, gateway = build_all([POSTROOM, CONSOLE, GATEWAY], out / "new")
         (old,) = build_all([POSTROOM], out / "old", recorded=True)
-    return {"new": new, "console": console, "old": old}
+    return {"new": new, "console": console, "gateway": gateway, "old": old}
 
 
 @pytest.fixture
@@ -133,6 +133,23 @@ def test_the_console_is_a_separate_package_that_uses_debian_s_python(machine: Ov
     )
     assert "orders" in machine.shell(script + STOP, user="postroom")
     machine.run(*DPKG, "--purge", "postroom-console", "postroom")
+    assert outside_of(machine.changed(), *LEFT) == []
+
+
+def test_the_gateway_is_a_separate_package_with_a_user_units_and_a_configuration(machine: Overlay) -> None:
+    install(machine, "gateway")
+    assert machine.run("dpkg", "--verify", "postroom-gateway") == ""
+    checked = machine.shell("postroom-gateway check-config", user="postroom-gateway")
+    assert "door lmq-http: lmq-http at 127.0.0.1 port 9980" in checked
+    assert "postroom-clients" in machine.run("id", "-nG", "postroom-gateway").split()
+    for unit in ("postroom-gateway.service", "postroom-gateway.socket"):
+        assert "enabled" in machine.shell(f"systemctl --root=/ is-enabled {unit}")
+    for path in ("man/man8/postroom-gateway.8.gz", "doc/postroom-gateway/gateway.md.gz"):
+        assert machine.exists(f"/usr/share/{path}") or machine.exists(f"/usr/share/{path.removesuffix('.gz')}")
+    machine.shell("echo '# mine' >> /etc/postroom/gateway.toml")
+    install(machine, "gateway")
+    assert "# mine" in machine.shell("cat /etc/postroom/gateway.toml")
+    machine.run(*DPKG, "--purge", "postroom-gateway")
     assert outside_of(machine.changed(), *LEFT) == []
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,27 @@ def test_without_a_terminal_it_runs_a_while_and_prints_the_traffic(root, tmp_pat
         log = (tmp_path / "run" / "log" / f"{name}.log").read_text()
         assert log.splitlines()[-1] == f"{name}: stopped"
         assert "error" not in log.lower()
+
+
+def test_the_gateway_is_started_if_it_is_wanted(root, tmp_path, running):
+    (tmp_path / "run").mkdir()
+    configuration = '[daemon]\nsocket = "ipc/lane.sock"\n[observe]\nport = 0\n[doors.lmq-http]\nport = 0\n'
+    (tmp_path / "run" / "gateway.toml").write_text(configuration)
+    log = tmp_path / "run" / "log" / "gateway.log"
+    launcher = subprocess.Popen(
+        command(root, tmp_path, "--with-gateway", "--seconds", "60"), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        wait_for("the gateway is connected", lambda: log.exists() and "connected to the daemon" in log.read_text())
+        port = re.findall(r"door lmq-http at 127.0.0.1 port (\d+)", log.read_text())[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/messages/q", b"x", PATIENCE_S) as answer:
+            assert answer.read() == b'{"accum":"no"}'
+    finally:
+        launcher.terminate()
+        _, errors = launcher.communicate(timeout=PATIENCE_S)
+    assert errors.splitlines()[-1] == b"start: all stopped"
+    assert log.read_text().splitlines()[-1].find('"message":"stopped"') > 0
+    assert not running()
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6"])

@@ -57,6 +57,11 @@ _BUFFERED: Final = Metric("postroom_gateway_buffered_bytes", "gauge", "Bytes of 
 _LOG: Final = Metric("postroom_gateway_log_records_total", "counter", "Records of the log, by level.", ("level",))
 _CPU: Final = Metric("postroom_gateway_process_cpu_seconds_total", "counter", "CPU time that the gateway has used.")
 _RSS: Final = Metric("postroom_gateway_process_resident_memory_bytes", "gauge", "Resident memory of the gateway.")
+#: All of them, in the order of the text.
+METRICS: Final = (
+    _UP, _BUILD, _START, _DAEMON, _IN_FLIGHT, _ASKED, _AGAIN, _WAITING, _RETURNED, _CONNECTIONS, _CONNECTED, _REFUSED,
+    _ANSWERS, _SECONDS, _REFUSALS, _SLOW, _BUFFERED, _LOG, _CPU, _RSS,
+)  # fmt: skip
 _PAGE_BYTES: Final = resource.getpagesize()
 
 
