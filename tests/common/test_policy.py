@@ -24,7 +24,7 @@ def test_without_layers_the_defaults_apply():
         "visibilityTimeoutSec": 30,
         "retry": {
             "limit": 5, "backoff": "exponential", "initialDelaySec": 1, "maxDelaySec": 60, "jitter": 0,
-            "sameReasonLimit": 0,
+            "sameReasonLimit": 0, "returnTo": "place", "nackCounts": True,
         },
         "dlq": {"enabled": True, "queue": "", "retentionDays": 14, "maxMessages": 0},
         "ttlSec": 0,

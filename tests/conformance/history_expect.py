@@ -241,11 +241,12 @@ def _settle(name: str, message: Message, delay: tuple[int, ...], reported: Repor
         message.state = "gone"
         message.end_lease()
     elif name in ("retry", "retry in"):
-        model.fail(message, *delay)
+        model.fail(message, delay[0] if delay else None, nacked=True)
     elif message.state == "dead":
         message.end_lease()
     elif name == "nack":
         model.bury(message)
     else:
         message.state, message.attempt = "ready", message.attempt - 1
+        model.put_back(message)
         message.end_lease()

@@ -27,12 +27,14 @@ class New(NamedTuple):
 
 @dataclass(eq=False)
 class Message:
-    """What the model knows of one message. ``order`` is its place among all that were ever published."""
+    """What the model knows of one message. ``order`` is its place among all that were ever published, ``place`` the one
+    behind those that were there when it last returned to the end."""
 
     key: str
     queue: str
     priority: int
     order: int
+    place: int = 0
     target: str = ""
     ordering_key: str = ""
     expires: int = 0
@@ -45,6 +47,11 @@ class Message:
     until: int = 0
     died: int = 0
     apart: bool = False
+
+    @property
+    def turn(self) -> int:
+        """Its place among those of its priority."""
+        return self.place or self.order
 
     @property
     def is_free(self) -> bool:

@@ -133,16 +133,25 @@ class Model:
         else:
             self.bury(message)
 
-    def fail(self, message: Message, delay_ms: int | None = None) -> None:
+    def fail(self, message: Message, delay_ms: int | None = None, nacked: bool = False) -> None:
         """A delivery has failed. A dead letter stays one."""
         policy = self.of(message.queue)
         if message.state != "dead":
-            if message.attempt >= max(1, policy.limit):
+            counts = policy.nack_counts or not nacked
+            if counts and message.attempt >= max(1, policy.limit):
                 self.bury(message)
             else:
                 wait_ms = policy.delay_ms(message.attempt) if delay_ms is None else delay_ms
                 message.state, message.due = "delayed", self.now + wait_ms
+                message.attempt -= not counts
+                self.put_back(message)
         message.end_lease()
+
+    def put_back(self, message: Message) -> None:
+        """A message returns to its place, or behind all others."""
+        if self.of(message.queue).at_end and not message.ordering_key:
+            self.order += 1
+            message.place = self.order
 
     def bury(self, message: Message) -> None:
         """A message dies, and the oldest letters give way to it."""
@@ -172,7 +181,7 @@ class Model:
             return first
         room = self.make_room(queue)
         self.order += 1
-        message = Message("", queue, new.priority, self.order, new.target, new.ordering_key)
+        message = Message("", queue, new.priority, self.order, target=new.target, ordering_key=new.ordering_key)
         ttl = new.ttl or 1000 * self.of(queue).ttl_s
         message.expires, message.created = self.now + ttl if ttl else 0, self.now
         if new.delay:
@@ -200,7 +209,7 @@ class Model:
             return True
         if policy.overflow == "dead-letter":
             return False
-        ready = sorted(self.in_state(queue, "ready"), key=lambda m: m.order)
+        ready = sorted(self.in_state(queue, "ready"), key=lambda m: m.turn)
         too_many = alive + 1 - policy.messages
         if policy.overflow == "reject" or len(ready) < too_many:
             raise Refused("ERR_QUEUE_FULL")
@@ -259,8 +268,8 @@ class Model:
             return None
         mine = [m for m in self.in_state(name, "ready") if m.target in ("", consumer) and self.its_turn(m)]
         if policy.oldest_every and (self.delivered[name] + 1) % policy.oldest_every == 0:
-            return min(mine, key=lambda m: m.order, default=None)
-        return min(mine, key=lambda m: (-m.priority, m.order), default=None)
+            return min(mine, key=lambda m: m.turn, default=None)
+        return min(mine, key=lambda m: (-m.priority, m.turn), default=None)
 
     def pick(self, name: str, consumer: str) -> Message | None:
         """As ``candidate``; those that nobody wants any more end on the way."""

@@ -25,6 +25,8 @@ class Policy:
     oldest_every: int = 0
     inflight: int = 0
     inflight_per_consumer: int = 0
+    at_end: bool = False
+    nack_counts: bool = True
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -33,6 +35,8 @@ class Policy:
                 "backoff": self.backoff,
                 "initialDelaySec": self.initial_s,
                 "maxDelaySec": self.longest_s,
+                "returnTo": "end" if self.at_end else "place",
+                "nackCounts": self.nack_counts,
             },
             "dlq": {"enabled": self.dead_letters, "maxMessages": self.dlq_most},
             "ttlSec": self.ttl_s,
@@ -70,4 +74,7 @@ POLICIES = (
     Policy(messages=2, overflow="dead-letter", deduplication="while-present", dead_letters=False),
     Policy(deduplication="while-present", oldest_every=3, inflight_per_consumer=2),
     Policy(limit=1, ttl_s=1, dlq_most=1, deduplication="while-present"),
+    Policy(limit=3, backoff="fixed", at_end=True),
+    Policy(limit=2, at_end=True, nack_counts=False, oldest_every=2),
+    Policy(limit=1, nack_counts=False, messages=2, overflow="drop-oldest", at_end=True),
 )

@@ -37,7 +37,8 @@ def work(bench: Bench, random: Random) -> None:
                 bench.send(name, messageKey=entry.key, leaseId=entry.lease_id, **retry)
         case 7:
             bench.send(random.choice(["pause", "resume"]), queue=queue, operation="publish")
-            bench.send("set_policy", queue=queue, policy={"retry": {"limit": random.randrange(1, 4)}})
+            retry = {"limit": random.randrange(1, 4), "returnTo": random.choice(["end", "place"])}
+            bench.send("set_policy", queue=queue, policy={"retry": retry | {"nackCounts": random.random() < 0.7}})
             bench.send("resume", queue=queue, operation="publish")
 
 

@@ -189,6 +189,9 @@ def _released(event: Event, ledger: Ledger) -> None:
 def _retried(event: Event, ledger: Ledger) -> None:
     message = _held(event, ledger, "inflight")
     assert event["dueEngineMs"] >= event["engineMs"]
+    if "attempt" in event:  # given back
+        assert event["attempt"] == message.attempt - 1 and event["failure"]["reasonCode"] == "NACKED", event
+        message.attempt = event["attempt"]
     message.state, message.due, message.lease = "delayed", event["dueEngineMs"], ""
 
 

@@ -11,6 +11,7 @@ from .protocol import DELAY_MS_LIMIT, RETRY_LIMIT_LIMIT, VISIBILITY_MS_LIMIT, qu
 from .settings import Setting, flatten
 
 BACKOFFS: Final = ("exponential", "linear", "fixed")
+RETURNS: Final = ("place", "end")
 
 _SHORTEST_S: Final = 0.001
 _LONGEST_LEASE_S: Final = VISIBILITY_MS_LIMIT // 1000
@@ -41,6 +42,15 @@ POLICY_KEYS: Final = (
         0,
         32,
     ),
+    Setting(
+        "retry.returnTo",
+        str,
+        "place",
+        "where a returned message goes: to its old place, or to the end, behind the ready ones of its priority",
+        choices=RETURNS,
+        corrected=None,
+    ),
+    Setting("retry.nackCounts", bool, True, "count a nack with requeue as an attempt; false: give the attempt back"),
     Setting("ttlSec", float, 0, "seconds after which a message expires (0: never)", 0, _LONGEST_DELAY_S),
     Setting(
         "ttlAction",
@@ -169,6 +179,8 @@ class Policy:
     max_delay_ms: int
     jitter: float
     same_reason_limit: int
+    return_to: str
+    nack_counts: bool
     dlq_enabled: bool
     dlq_queue: str
     retention_days: float
@@ -213,6 +225,8 @@ class Policy:
             retention_days=flat["dlq.retentionDays"],
             jitter=flat["retry.jitter"],
             same_reason_limit=flat["retry.sameReasonLimit"],
+            return_to=flat["retry.returnTo"],
+            nack_counts=flat["retry.nackCounts"],
             dlq_max_messages=flat["dlq.maxMessages"],
             ttl_ms=_or_never(flat["ttlSec"]),
             ttl_action=flat["ttlAction"],
@@ -244,6 +258,8 @@ class Policy:
                 "maxDelaySec": _seconds(self.max_delay_ms),
                 "jitter": self.jitter,
                 "sameReasonLimit": self.same_reason_limit,
+                "returnTo": self.return_to,
+                "nackCounts": self.nack_counts,
             },
             "dlq": {
                 "enabled": self.dlq_enabled,

@@ -125,7 +125,7 @@ def _add_failure(line: Fields, failure: Any) -> None:
         return
     for name in ("reasonCode", "reasonMessage", "cause"):
         line[name] = text(failure.get(name))
-    line.setdefault("attempt", number(failure.get("attempt")))
+    line["attempt"] = number(failure.get("attempt"))  # not the one that a nack has given back
     line.setdefault("consumer", text(failure.get("consumerId")))
 
 

@@ -99,7 +99,7 @@ def follow_wall_clock(context: Context) -> Iterator[list[Draft]]:
     cursors[_AFTER] = cursors[_AFTER] or None
     for entry in delayed:
         due = max(now.engine, entry.due_wall - offset)
-        retried = entry.attempt > 0  # what it waits for now is the end of its backoff
+        retried = entry.attempt > 0 or entry.failures > 0  # what it waits for now is the end of its backoff
         if entry.due_wall and not retried and abs(due - entry.due) > STEP_MS:
             yield [about(EventType.RESCHEDULED, entry) | {"dueEngineMs": due}]
 

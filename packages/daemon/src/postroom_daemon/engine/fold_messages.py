@@ -101,6 +101,8 @@ def _ended(event: Event, store: Store, observers: Observers) -> None:
 def _released(event: Event, store: Store, observers: Observers) -> None:
     entry, before = _move(event, store, observers, State.DEAD if event.get("state") == State.DEAD else State.READY)
     entry.attempt = event["attempt"]
+    if "returnTo" in event:  # the end; else it returns to its place
+        entry.place = event["id"]
     _end_lease(entry)
     store.update(entry, before)
 
@@ -108,6 +110,9 @@ def _released(event: Event, store: Store, observers: Observers) -> None:
 def _retried(event: Event, store: Store, observers: Observers) -> None:
     entry, before = _move(event, store, observers, State.DELAYED)
     entry.due = event["dueEngineMs"]
+    entry.attempt = event.get("attempt", entry.attempt)
+    if "returnTo" in event:
+        entry.place = event["id"]
     _fail(entry, event, store)
     store.update(entry, before)
 

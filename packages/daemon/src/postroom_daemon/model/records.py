@@ -89,7 +89,8 @@ class Entry:
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
     others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
     ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' if there is none, or if it is
-    unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy.
+    unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy. ``place`` is the id of the
+    event that last returned it to the end of its priority run; 0: none did.
     """
 
     key: str
@@ -119,6 +120,7 @@ class Entry:
     holder_uid: str = ""
     publisher_uid: str = ""
     retry_limit: int = 0
+    place: int = 0
 
     def copy(self) -> Entry:
         """The entry as it is now, to be changed. ``dataclasses.replace`` takes six times as long."""
@@ -127,7 +129,13 @@ class Entry:
             self.attempt, self.due, self.lease_id, self.consumer_id, self.lease_until, self.leased_at, self.dead_at,
             self.failures, self.phase, self.size, self.reason, self.expires, self.fallback, self.due_wall,
             self.order_key, self.claim, self.holder_uid, self.publisher_uid, self.retry_limit,
+            self.place,
         )  # fmt: skip
+
+    @property
+    def turn(self) -> int:
+        """Its place among the ready messages of its priority, which are delivered in this order."""
+        return self.place or self.seq
 
     @property
     def next_expiry(self) -> int:
@@ -167,6 +175,7 @@ _ENTRY_NAMES: Final = {
     "uid": "holder_uid",
     "publisherUid": "publisher_uid",
     "retryLimit": "retry_limit",
+    "place": "place",
 }
 
 

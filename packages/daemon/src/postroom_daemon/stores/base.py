@@ -145,17 +145,17 @@ class Pages(ABC):
 
     @abstractmethod
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
-        """The ready message that was published first, whoever may have it; with ``consumer``, the first of those that
-        ``next_ready`` would return for it."""
+        """The ready message with the first ``turn`` (published first, unless one returned to the end), whoever may have
+        it; with ``consumer``, the first of those that ``next_ready`` would return for it."""
 
     def oldest(self, queue: str, limit: int) -> list[Entry]:
-        """At most ``limit`` ready messages in publish order, whoever may have them and whether or not it is their turn.
-        A store that can do better than look at all of them overrides this."""
+        """At most ``limit`` ready messages by ``turn``, whoever may have them and whether or not they can be delivered
+        now. A store that can do better than look at all of them overrides this."""
         oldest: list[Entry] = []
         after: Cursor = ()
         while True:
             page, after = self.scan(queue, State.READY, after, 1000)
-            oldest = nsmallest(limit, oldest + page, key=lambda entry: entry.seq)
+            oldest = nsmallest(limit, oldest + page, key=lambda entry: entry.turn)
             if not after:
                 return oldest
 
@@ -398,8 +398,8 @@ class Store(ABC):
 
     @abstractmethod
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
-        """The ready message to deliver next: highest priority first, then publish order; among those for anyone and
-        those for ``consumer``. One probe, whatever the backlog.
+        """The ready message to deliver next: highest priority first, then by ``turn``; among those for anyone and those
+        for ``consumer``. One probe, whatever the backlog.
 
         Among messages of a queue with the same ``order_key`` that are not dead, only the first published may be
         delivered, and none while another of them is in flight.

@@ -16,7 +16,7 @@ from .base import Audit, Bodies, Cursor, Disk, Due, Pages, Recovery, Store, Stor
 from .book import QueueBook
 from .undoable import Undoable
 
-_Ready = tuple[int, int, str]  # -priority, seq, key: sorts in the order of delivery
+_Ready = tuple[int, int, str]  # -priority, turn, key: sorts in the order of delivery
 _Hint = tuple[int, int, str]  # time, seq, key
 
 
@@ -102,7 +102,7 @@ class MemoryStore(Store, Due, Pages):
         hint = (entry.seq, entry.key)
         if entry.state is State.READY:
             heap = self._ready.setdefault((entry.queue, entry.target), [])
-            heapq.heappush(heap, (-entry.priority, *hint))
+            heapq.heappush(heap, (-entry.priority, entry.turn, entry.key))
         elif entry.state is State.DELAYED:
             heapq.heappush(self._due, (entry.due, *hint))
         if entry.lease_until:
@@ -142,7 +142,7 @@ class MemoryStore(Store, Due, Pages):
         while heap:
             entry = self._entries.values.get(heap[0][2])
             fits = entry and entry.state is State.READY and (entry.queue, entry.target) == (queue, target)
-            if entry and fits and (-entry.priority, entry.seq) == heap[0][:2] and self._is_next(entry):
+            if entry and fits and (-entry.priority, entry.turn) == heap[0][:2] and self._is_next(entry):
                 return heap[0]
             heapq.heappop(heap)  # one that waits for its turn is added when it comes
         return None
@@ -209,7 +209,7 @@ class MemoryStore(Store, Due, Pages):
         """The place of an entry among those of its state."""
         match entry.state:
             case State.READY:
-                return (not self._is_next(entry), entry.target, -entry.priority, entry.seq)
+                return (not self._is_next(entry), entry.target, -entry.priority, entry.turn)
             case State.DELAYED:
                 return (entry.due, entry.seq)
             case State.INFLIGHT:
@@ -223,7 +223,7 @@ class MemoryStore(Store, Due, Pages):
         ready = (e for e in self._entries.values.values() if e.queue == queue and e.state is State.READY)
         if consumer is not None:
             ready = (e for e in ready if e.target in ("", consumer) and self._is_next(e))
-        return min(ready, key=lambda e: e.seq, default=None)
+        return min(ready, key=lambda e: e.turn, default=None)
 
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.values.get(name)

@@ -56,6 +56,7 @@ _NUMBERS: Final = (
     "fallbackEngineMs",
     "deliverAtMs",
     "retryLimit",
+    "place",
 )
 #: Prefix of every message key.
 _KEY: Final = message_key("", "").removesuffix(":")

@@ -45,7 +45,7 @@ def unhold(context: Context, fields: Fields) -> Decision:
     if entry.state is not State.HELD:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is not held: it is {entry.state}")
     due = entry.due
-    if entry.due_wall and not entry.attempt:  # the wall clock may have been set meanwhile
+    if entry.due_wall and not entry.attempt and not entry.failures:  # the wall clock may have been set meanwhile
         due = entry.due_wall - now.wall + now.engine
     draft = about(EventType.UNHELD, entry)
     data: Draft = {"messageKey": entry.key, "state": State.READY}

@@ -7,7 +7,7 @@ from typing import Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.policy import dlq_name
+from postroom_common.policy import Policy, dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ...model.lifecycle import attempts_left, backoff_ms
@@ -45,9 +45,13 @@ def nack(context: Context, fields: Fields) -> Decision:
 
 
 def release(context: Context, fields: Fields) -> Decision:
-    """Return a message as if it had not been delivered. Raises what ``ack`` raises."""
+    """Return a message as if it had not been delivered, to its place or to the end by the policy. Raises what ``ack``
+    raises."""
     entry = _leased_message(context, fields)
-    return Decision(returned(entry, entry.lease_id))
+    drafts = returned(entry, entry.lease_id)
+    if entry.state is not State.DEAD:
+        drafts[-1] |= _return_to(entry, context.policies.effective(entry.queue, context.store.queue(entry.queue)))
+    return Decision(drafts)
 
 
 def extend_lease(context: Context, fields: Fields) -> Decision:
@@ -74,9 +78,10 @@ def lease_expired(context: Context, entry: Entry) -> list[Draft]:
 
 def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_ms: int | None = None) -> list[Draft]:
     """The events of a failed delivery: a retry after ``delay_ms`` (default: the policy's backoff), or the death of the
-    message if its attempts are spent."""
+    message if its attempts are spent. A nack gives the attempt back if the policy says so."""
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
-    if not attempts_left(policy, entry.retry_limit, entry.attempt):
+    counts = policy.nack_counts or code is not ReasonCode.NACKED
+    if counts and not attempts_left(policy, entry.retry_limit, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
         return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
     if _fails_alike(context, entry, policy.same_reason_limit, code, reason):
@@ -89,8 +94,15 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
             **about(EventType.RETRIED, entry),
             "dueEngineMs": context.now.engine + delay_ms,
             "failure": failure(entry, code, reason),
+            **({} if counts else {"attempt": entry.attempt - 1}),
+            **_return_to(entry, policy),
         }
     ]
+
+
+def _return_to(entry: Entry, policy: Policy) -> Draft:
+    """What the event of a return says of the place. The messages of an ordering key stay in the order of publishing."""
+    return {"returnTo": "end"} if policy.return_to == "end" and not entry.order_key else {}
 
 
 def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, reason: str) -> bool:

@@ -33,7 +33,7 @@ FIXED: Final = (
 )  # fmt: skip
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
-    "expires", "fallback", "claim", "holder_uid",
+    "expires", "fallback", "claim", "holder_uid", "place",
 )  # fmt: skip
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (

@@ -31,13 +31,13 @@ from .compare_kv import KV_PREFIXES, RebuiltKv
 
 _LEASE: Final = frozenset({"lease_id", "consumer_id", "holder_uid", "lease_until", "leased_at"})
 _STATE: Final = frozenset({"state"})
-#: Attributes of a message that an event defines, besides ``due``. A lease does not define the state: a dead letter
-#: stays dead.
+#: Attributes of a message that an event defines, besides those of ``attributes_of``. A lease does not define the state:
+#: a dead letter stays dead.
 _ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
     EventType.LEASED: _LEASE | {"attempt"},
     EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
     EventType.RELEASED: _STATE | _LEASE | {"attempt"},
-    EventType.RETRIED: _STATE | _LEASE,
+    EventType.RETRIED: _STATE | _LEASE,  # and the attempt if it is given back
     EventType.DIED: _STATE | _LEASE | {"dead_at", "reason", "phase"},
     EventType.REPROCESSED: _STATE | _LEASE | {"attempt", "dead_at", "expires", "reason", "phase"},
     EventType.HELD: _STATE,
@@ -59,7 +59,9 @@ QUEUE_PARTS: Final = {
 def attributes_of(event: Event) -> frozenset[str]:
     """The changing attributes of its message that an event defines."""
     due = frozenset({"due"}) if "dueEngineMs" in event else frozenset()
-    return _ATTRIBUTES.get(event["type"], frozenset()) | due
+    place = frozenset({"place"}) if "returnTo" in event else frozenset()
+    attempt = frozenset({"attempt"}) if "attempt" in event else frozenset()
+    return _ATTRIBUTES.get(event["type"], frozenset()) | due | place | attempt
 
 
 def states_possible(event: Event) -> list[State | None]:

@@ -1,9 +1,9 @@
 """Names on disk: a queue's directory, and a message's file, whose name holds every fact of the message that is short.
 
 ``<letter><order>-<seq>-<id>~v<event>[~<tag><value>...].json``. The letter shows the state, the order sorts in the order
-of delivery, ``v`` is the last event that the name shows. A rename changes all of it at once, or nothing, so each
-file by itself shows how far it is. Values that are long, or do not fit, are in a line inside the file (``content.py``):
-``f`` names that line.
+of delivery (a message that returned to the end has its place in a tag), ``v`` is the last event that the name shows. A
+rename changes all of it at once, or nothing, so each file by itself shows how far it is. Values that are long, or do
+not fit, are in a line inside the file (``content.py``): ``f`` names that line.
 
 Format 2; names of format 1 have fewer tags. A fact that a message does not have has no tag. To change the format: raise
 ``content.FORMAT``, read all, and test with files written by the version before.
@@ -41,7 +41,7 @@ STATES: Final = {letter: state for state, letter in LETTERS.items()}
 NAME: Final = re.compile(
     r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyh]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhj]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -63,6 +63,7 @@ _NUMBERS: Final = {
     "g": "fallback",
     "y": "due_wall",
     "h": "retry_limit",
+    "j": "place",
 }
 _TEXTS: Final = {
     "k": "lease_id",

@@ -12,7 +12,7 @@ from postroom_common.protocol import State
 from ...model.records import Entry
 from ..base import LEASED, Cursor, Due, Pages, StoreDamaged, StoreError
 from .database import Database
-from .rows import Row
+from .rows import Row, turn_of
 
 #: Rows of all queues that a page of one queue looks at, for each message that it may have.
 _LOOKS: Final = 4
@@ -153,7 +153,7 @@ class SqlitePages(Pages):
             case State.READY:
                 ready = self._ready(queue, after, limit + 1)
                 found = [row for _, row in ready]
-                return self._page(_cut(found, limit, lambda row: (ready[limit - 1][0], row[7], row[3], row[4])))
+                return self._page(_cut(found, limit, lambda row: (ready[limit - 1][0], row[7], row[3], turn_of(row))))
             case State.HELD:
                 found = rows(sql.held, (queue, *(after or (-1,)), limit + 1))
                 return self._page(_cut(found, limit, lambda row: (row[4],)))
@@ -178,7 +178,7 @@ class SqlitePages(Pages):
             heads = [head for blocked in (0, 1) for head in self._heads(queue, blocked, "", everybody=True)]
         else:
             heads = [head for target in {"", consumer} for head in self._heads(queue, 0, target, everybody=False)]
-        return min(heads, key=lambda e: e.seq, default=None)
+        return min(heads, key=lambda e: e.turn, default=None)
 
     def oldest(self, queue: str, limit: int) -> list[Entry]:
         oldest: list[Entry] = []
@@ -186,7 +186,7 @@ class SqlitePages(Pages):
             for head in self._heads(queue, blocked, "", everybody=True):
                 same = (queue, blocked, head.target, head.priority, -1, limit)
                 page = [self._entry_of(row) for row in self._db.rows(self._sql.ready_behind[0], same)]
-                oldest = nsmallest(limit, oldest + page, key=lambda e: e.seq)
+                oldest = nsmallest(limit, oldest + page, key=lambda e: e.turn)
         return oldest
 
     def queue_names(self, after: str, limit: int) -> list[str]:

@@ -19,15 +19,18 @@ from ...model.records import Entry
 COLUMNS: Final = (
     "message_key", "queue", "state", "priority", "seq", "created_at", "created_engine", "target_consumer_id",
     "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at", "dlq_at", "failures", "phase",
-    "as_of", "size", "order_key", "lapse_at", "extra",
+    "as_of", "size", "order_key", "lapse_at", "extra", "place",
 )  # fmt: skip
 _AS_OF: Final = COLUMNS.index("as_of")
 #: The place of the size. Rows of format 2, and their checksums, end before it.
 SIZE: Final = COLUMNS.index("size")
+#: The place of ``Entry.place``: null in most rows, whose checksums end before it, as those of format 3 do.
+_PLACE: Final = COLUMNS.index("place")
+_SEQ: Final = COLUMNS.index("seq")
 #: Those that change after a message was stored, as long as it stays in its queue.
 CHANGING: Final = (
     "state", "target_consumer_id", "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at",
-    "dlq_at", "failures", "phase", "as_of", "size", "lapse_at", "extra", "crc",
+    "dlq_at", "failures", "phase", "as_of", "size", "lapse_at", "extra", "place", "crc",
 )  # fmt: skip
 _CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
 
@@ -48,7 +51,9 @@ def row_of(e: Entry, as_of: int) -> Row:
         e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if state is _DEAD else None,
         e.failures, e.phase, as_of, e.size, e.order_key, e.next_expiry if lapses else 0, _rare(e),
     )  # fmt: skip
-    return (*values, crc32(orjson.dumps(values)))
+    if e.place:
+        return (*values, e.place, crc32(orjson.dumps((*values, e.place))))
+    return (*values, None, crc32(orjson.dumps(values)))
 
 
 def _rare(e: Entry) -> str:
@@ -73,16 +78,21 @@ def changes_of(row: Row) -> list[Any]:
     return [row[place] for place in _CHANGING_AT]
 
 
+def turn_of(row: Row) -> int:
+    """The ``turn`` of the entry in a row."""
+    return int(row[_SEQ] if row[_PLACE] is None else row[_PLACE])
+
+
 def as_of(row: Row) -> int:
     """The last event that a row shows."""
     return int(row[_AS_OF])
 
 
 def row_holds(row: Row) -> bool:
-    """Whether a row is what was written. Rows of format 1 have no checksum, and are believed; that of a row of format 2
-    is the sum of fewer columns."""
+    """Whether a row is what was written. Rows of format 1 have no checksum, and are believed; others may be sums
+    of fewer columns."""
     crc = row[-1]
-    summed = row[:SIZE] if row[SIZE] is None else row[:-1]
+    summed = row[:SIZE] if row[SIZE] is None else row[:_PLACE] if row[_PLACE] is None else row[:-1]
     return crc is None or crc == crc32(orjson.dumps(summed))
 
 
@@ -91,6 +101,7 @@ def entry_of(row: Row) -> Entry:
     entry = Entry(
         row[0], row[1], _STATES.get(row[2]) or State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9],
         row[10], row[11], row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, order_key=row[19],
+        place=row[22] or 0,
     )  # fmt: skip
     if row[21]:
         rare: list[Any] = orjson.loads(row[21])

@@ -48,7 +48,7 @@ _MSG_AT: Final = [MSG_COLUMNS.index(name) for name in (*COLUMNS, "crc")]
 #: Columns that every make of the tables has.
 _KV_LEAST, _MSG_LEAST = 6, 18
 #: What the others of ``msg_index`` are in a row that was written before there were any, in the order of declaration.
-_MSG_DEFAULTS: Final = (0, None, None, "", 0, "", 0)
+_MSG_DEFAULTS: Final = (0, None, None, "", 0, "", 0, None)
 
 Tables = Mapping[str, str]
 

@@ -9,6 +9,7 @@ The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add t
 - 2: ``crc`` in both tables, a checksum of the row, null in rows of format 1; ``as_of`` in ``msg_index``, the last event
   that a row shows. New databases are made with ``auto_vacuum = INCREMENTAL``, older ones become so once they are small.
 - 3: ``size`` (null in rows of formats before), ``order_key``, ``blocked``, ``lapse_at`` and ``extra`` in ``msg_index``.
+- 4: ``place`` in ``msg_index``, which most rows do not have; the index of ready messages sorts by it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Final
 
 from .rows import CHANGING, COLUMNS
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 #: In ``{msg}``, ``created_at`` is Unix ms, every other time engine ms. A priority may be null, which sorts below all.
 #: ``blocked`` is 1 while a message waits for another of its ordering key; ``lapse_at`` is 0, or when something is to
-#: happen to a message that waits; ``extra`` is '' or JSON (``sqlite_rows``).
+#: happen to a message that waits; ``extra`` is '' or JSON (``sqlite_rows``); ``place`` is null, or the event that
+#: returned the message to the end.
 #: ``{kv}`` and ``{msg}`` are the table names of the configuration, checked there to be plain identifiers.
 STATEMENTS: Final = (
     """CREATE TABLE IF NOT EXISTS {kv} (
@@ -59,9 +61,10 @@ STATEMENTS: Final = (
         order_key TEXT NOT NULL DEFAULT '',
         lapse_at INTEGER NOT NULL DEFAULT 0,
         extra TEXT NOT NULL DEFAULT '',
-        blocked INTEGER NOT NULL DEFAULT 0)""",
+        blocked INTEGER NOT NULL DEFAULT 0,
+        place INTEGER)""",
     """CREATE INDEX IF NOT EXISTS {msg}_pick ON {msg}
-        (queue, blocked, target_consumer_id, priority DESC, seq) WHERE state = 'ready'""",
+        (queue, blocked, target_consumer_id, priority DESC, ifnull(place, seq)) WHERE state = 'ready'""",
     "CREATE INDEX IF NOT EXISTS {msg}_lease ON {msg} (lease_until, seq) WHERE lease_until IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS {msg}_delayed ON {msg} (available_at, seq) WHERE state = 'delayed'",
     "CREATE INDEX IF NOT EXISTS {msg}_held ON {msg} (queue, seq) WHERE state = 'held'",
@@ -90,13 +93,17 @@ STEPS: Final = {
         "DROP INDEX IF EXISTS {msg}_lease",
         "DROP INDEX IF EXISTS {msg}_delayed",
     ),
+    3: (
+        "ALTER TABLE {msg} ADD COLUMN place INTEGER",
+        "DROP INDEX IF EXISTS {msg}_pick",
+    ),
 }
 #: The columns of the tables as they are declared, for a reader of their raw records.
 KV_COLUMNS: Final = ("key", "value", "value_type", "created_at", "updated_at", "expires_at", "crc")
 MSG_COLUMNS: Final = (
     "queue", "state", "priority", "available_at", "lease_until", "attempt", "dlq_reason", "dlq_at",
     "target_consumer_id", "message_key", "seq", "created_at", "created_engine", "lease_id", "consumer_id", "leased_at",
-    "failures", "phase", "as_of", "crc", "size", "order_key", "lapse_at", "extra", "blocked",
+    "failures", "phase", "as_of", "crc", "size", "order_key", "lapse_at", "extra", "blocked", "place",
 )  # fmt: skip
 
 _COLUMNS = ", ".join((*COLUMNS, "crc"))
@@ -135,14 +142,16 @@ class Statements:
         several = f"IN ({', '.join('?' * _KEYS)})"
         self.delete_several = f"DELETE FROM {msg} WHERE message_key {several}"
         ready = f"{select} WHERE state = 'ready' AND queue = ? AND blocked = ?"
-        by_turn = "ORDER BY target_consumer_id, priority DESC, seq LIMIT ?"
-        self.pick = f"{ready} AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT ?"
-        self.next_priority = f"{ready} AND target_consumer_id = ? AND priority < ? ORDER BY priority DESC, seq LIMIT 1"
-        self.next_target = f"{ready} AND target_consumer_id > ? ORDER BY target_consumer_id, priority DESC, seq LIMIT 1"
+        turn = "ifnull(place, seq)"  # as in the index
+        by_turn = f"ORDER BY target_consumer_id, priority DESC, {turn} LIMIT ?"
+        of_target = f"{ready} AND target_consumer_id = ?"
+        self.pick = f"{of_target} ORDER BY priority DESC, {turn} LIMIT ?"
+        self.next_priority = f"{of_target} AND priority < ? ORDER BY priority DESC, {turn} LIMIT 1"
+        self.next_target = f"{ready} AND target_consumer_id > ? {by_turn.replace('?', '1')}"
         self.ready = f"{ready} {by_turn}"
         self.ready_behind = (
-            f"{ready} AND target_consumer_id = ? AND priority = ? AND seq > ? ORDER BY seq LIMIT ?",
-            f"{ready} AND target_consumer_id = ? AND priority < ? ORDER BY priority DESC, seq LIMIT ?",
+            f"{of_target} AND priority = ? AND {turn} > ? ORDER BY {turn} LIMIT ?",
+            f"{of_target} AND priority < ? ORDER BY priority DESC, {turn} LIMIT ?",
             f"{ready} AND target_consumer_id > ? {by_turn}",
         )
         self.ended_leases = f"{select} WHERE lease_until <= ? ORDER BY lease_until, seq LIMIT ?"

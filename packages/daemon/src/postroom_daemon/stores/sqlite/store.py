@@ -465,4 +465,4 @@ class SqliteStore(Store):
 
 def _turn(entry: Entry) -> tuple[int, int]:
     """What ready messages are delivered in the order of."""
-    return -entry.priority, entry.seq
+    return -entry.priority, entry.turn
