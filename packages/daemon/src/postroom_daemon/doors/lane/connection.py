@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections import deque
 from itertools import islice
 from typing import Final
@@ -12,18 +11,10 @@ from postroom_common.lane import Frame, FrameReader
 
 from ...model.request import Answer, Request
 
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _READ_BYTES: Final = 64 * 1024
 _LARGEST_READ: Final = 1024 * 1024
 _FRAMES_AT_ONCE: Final = 64
 _FIRST_GUESS: Final = 64 * 1024
-
-
-def uid_of_peer(peer: socket.socket) -> int:
-    """The uid of the process that has connected, as the kernel knows it. Raises ``OSError``."""
-    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    uid: int = _CREDENTIALS.unpack(data)[1]
-    return uid
 
 
 class User:
@@ -38,9 +29,18 @@ class User:
 
 
 class Connection:
-    """A connected client. The session of its requests."""
+    """A connected client. The session of its requests. It is in ``changed``, by its descriptor, when it has something
+    to send."""
 
-    def __init__(self, peer: socket.socket, uid: int, user: User, limit_bytes: int, now_s: float) -> None:
+    def __init__(
+        self,
+        peer: socket.socket,
+        uid: int,
+        user: User,
+        limit_bytes: int,
+        now_s: float,
+        changed: dict[int, Connection],
+    ) -> None:
         peer.setblocking(False)
         self.socket = peer
         self.fd = peer.fileno()
@@ -54,6 +54,8 @@ class Connection:
         self.request_bytes = 0
         self.events = 0  # for which it is registered
         self.ends = False  # once its last answer is sent
+        self.is_closed = False
+        self._changed = changed
         self.frame_since_s: float | None = now_s  # when the incomplete frame, or the wait for hello, began
         self.sent_at_s = now_s
         self._out: deque[tuple[bytes, Answer | None]] = deque()
@@ -114,6 +116,7 @@ class Connection:
 
     def put(self, frame: bytes, now_s: float, answer: Answer | None = None) -> None:
         """Keep a frame until ``flush``."""
+        self._changed[self.fd] = self
         if not self._out:
             self.sent_at_s = now_s
         self._out.append((frame, answer))
@@ -151,6 +154,7 @@ class Connection:
     def close(self) -> None:
         """Close the socket, and free what the client occupied."""
         self.socket.close()
+        self.is_closed = True
         self.expect(-self.expected_bytes)
         self._has_completed()
         self.user.connections -= 1

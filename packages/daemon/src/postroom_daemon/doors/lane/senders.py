@@ -39,18 +39,17 @@ class Senders:
         """Look up again who owns each client id. Called about once a second."""
         self._owners.clear()
 
-    def greet(self, connection: Connection, client_id: str, door: Any) -> CommandError | None:
-        """A client introduces itself with ``hello``. Returns why it is refused, if it is."""
+    def greet(self, connection: Connection, client_id: str, door: Any) -> None:
+        """A client introduces itself with ``hello``. Raises ``CommandError`` if it is refused."""
         if not self._may_use(connection.uid, client_id):
-            return _foreign(client_id)
+            raise _foreign(client_id)
         if door is not None:
             if not self._is_gateway(connection.uid):
-                return _no_gateway(connection.uid)
+                raise _no_gateway(connection.uid)
             if not is_gateway_door(door):
-                return CommandError(ErrorCode.INVALID_REQUEST, f"door must be {GATEWAY_DOOR_RULE}")
+                raise CommandError(ErrorCode.INVALID_REQUEST, f"door must be {GATEWAY_DOOR_RULE}")
             connection.door = door
         connection.client_id = client_id
-        return None
 
     def is_gateway(self, connection: Connection) -> bool:
         """Whether a client may name the principals for which it sends requests."""
