@@ -67,6 +67,14 @@ class FrameReader:
             raise FrameTooLarge(f"a frame of {header + body} bytes is announced; the limit is {self.limit_bytes}")
         return max(0, int(_PREFIX + header + body - held))
 
+    def peek(self) -> bytes | None:
+        """The header of the next frame; None if the frame is incomplete. Raises ``FrameTooLarge``."""
+        if self.missing_bytes():
+            return None
+        start = self._start + _PREFIX
+        header_bytes, _ = _LENGTHS.unpack_from(self._buffer, self._start)
+        return bytes(self._buffer[start : start + header_bytes])
+
     def next(self) -> Frame | None:
         """The next frame; None if it is incomplete. Raises ``FrameTooLarge``."""
         if self.missing_bytes():

@@ -81,7 +81,8 @@ class Conversation:
         try:
             wire = decode_request(frame.header, connection.client_id)
         except RequestRejected as error:
-            if self._is_cancel(connection, frame.header):
+            if is_cancel(frame.header):
+                self._cancel(connection, frame.header)
                 return None
             code = ErrorCode.PARSE_ERROR if error.reason.startswith("JSON") else ErrorCode.INVALID_REQUEST
             raise CommandError(code, error.reason) from None
@@ -109,18 +110,10 @@ class Conversation:
         connection.begin(request)
         return request
 
-    def _is_cancel(self, connection: Connection, header: bytes) -> bool:
-        """Whether a header is that of a cancel, which is then done."""
-        try:
-            fields: Any = strict_loads(header)
-        except (ValueError, RecursionError):
-            return False
-        if type(fields) is not dict or type(fields.get("cancel")) is not str:
-            return False
-        request = connection.requests.get(fields["cancel"])
+    def _cancel(self, connection: Connection, header: bytes) -> None:
+        request = connection.requests.get(orjson.loads(header)["cancel"])
         if request:
             self._broker.end_wait(request)
-        return True
 
     def _answer(self, connection: Connection, request: Request, answer: Answer) -> None:
         if connection.is_closed:
@@ -143,3 +136,12 @@ def _repeated(wire: WireRequest, client_id: str, frame: Frame) -> bytes:
     if not wire.has_client_id:  # another client may have sent the same bytes
         data = b"%b\0%b" % (client_id.encode(), data)
     return repeated_bytes(wire, data)
+
+
+def is_cancel(header: bytes) -> bool:
+    """Whether a header is that of a cancel."""
+    try:
+        fields: Any = strict_loads(header)
+    except (ValueError, RecursionError):
+        return False
+    return type(fields) is dict and type(fields.get("cancel")) is str and "requestId" not in fields

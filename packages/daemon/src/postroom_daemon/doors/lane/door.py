@@ -11,7 +11,7 @@ from typing import Final
 
 from postroom_common.errors import CommandError
 from postroom_common.lane import FrameTooLarge
-from postroom_common.protocol import ErrorCode
+from postroom_common.protocol import LANE_SOCKET, ErrorCode
 
 from ...config.settings import Settings
 from ...model.request import Request
@@ -20,16 +20,28 @@ from ...platform.files import Files
 from ..base import Door
 from .codec import encode_error
 from .connection import Connection, User
-from .conversation import NAME, BrokerOfDoor, Conversation
+from .conversation import NAME, BrokerOfDoor, Conversation, is_cancel
 from .limits import Limits
 from .listener import Listener
 from .senders import Senders
 
 log = logging.getLogger(__name__)
 
+#: The longest header of a cancel that is read whatever is in flight.
+_CANCEL_BYTES: Final = 4096
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
+
+
+class _Turn:
+    """What is read in one turn of the loop: requests, and how many more frames may be."""
+
+    __slots__ = ("left", "requests")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.requests: list[Request] = []
 
 
 class Lane(Door):
@@ -68,7 +80,8 @@ class Lane(Door):
         except OSError:
             self._epoll.close()
             raise
-        self._epoll.register(self._listener.fd, _IN)
+        self._accepts = False
+        self._resume_accepting()
 
     # --- Door -----------------------------------------------------------------------------------------------------
 
@@ -101,13 +114,8 @@ class Lane(Door):
                 self._end(connection)
             elif events & _IN:
                 self._receive(connection)
-        requests: list[Request] = []
         self._clients_wall_ms = self._clock.clients_wall_ms(self._clock.now())
-        unread, self._unread = self._unread, {}
-        for connection in unread.values():
-            if self._connections.get(connection.fd) is connection:
-                self._read(connection, limit, requests)
-        return requests
+        return self._read_in_turns(limit)
 
     def flush(self) -> None:
         """See ``Door``."""
@@ -120,7 +128,7 @@ class Lane(Door):
             if not connection.flush(now_s) or (connection.ends and not connection.unsent_bytes):
                 self._end(connection)
                 continue
-            if connection.fd in self._full and not self._limits.is_full(connection):
+            if connection.fd in self._full and not self._limits.stops(connection):
                 self._full.discard(connection.fd)
                 self._unread[connection.fd] = connection  # frames may have arrived before
             self._watch(connection)
@@ -142,7 +150,18 @@ class Lane(Door):
         self._recheck_full()
         self.flush()
         self._senders.forget()
+        self._renew()
         return []
+
+    def _renew(self) -> None:
+        """Put the socket back if its name is gone or another's, and accept again after a pause."""
+        try:
+            if self._listener.renew():
+                self._accepts = False
+                log.warning("lane: %s was removed or replaced: there is another one now", LANE_SOCKET)
+        except OSError as error:
+            log.error("lane: %s", error)
+        self._resume_accepting()
 
     def reload(self, settings: Settings) -> None:
         """See ``Door``."""
@@ -177,11 +196,22 @@ class Lane(Door):
                 user = self._users.setdefault(uid, User())
                 limit_bytes = self._settings.limits_request_bytes
                 connection = Connection(peer, uid, user, limit_bytes, time.monotonic(), self._changed)
+                try:
+                    self._epoll.register(connection.fd, 0)
+                except OSError:
+                    connection.close()
+                    raise
                 self._connections[connection.fd] = connection
-                self._epoll.register(connection.fd, 0)
                 self._begin(connection)
-        except OSError as error:  # no descriptors: those that are connected are served all the same
+        except OSError as error:  # no descriptors: those that are connected are served, the others wait until the tick
             log.error("lane: %s", error)
+            self._epoll.unregister(self._listener.fd)
+            self._accepts = False
+
+    def _resume_accepting(self) -> None:
+        if not self._accepts:
+            self._epoll.register(self._listener.fd, _IN)
+            self._accepts = True
 
     def _begin(self, connection: Connection) -> None:
         try:
@@ -208,7 +238,7 @@ class Lane(Door):
     def _recheck_full(self) -> None:
         for fd in list(self._full):
             connection = self._connections[fd]
-            if not self._limits.is_full(connection):
+            if not self._limits.stops(connection):
                 self._changed[fd] = connection
 
     def _receive(self, connection: Connection) -> None:
@@ -252,29 +282,53 @@ class Lane(Door):
         connection.frame_since_s = None  # nothing more is read: only its end is waited for
         connection.put(encode_error(error), time.monotonic())
 
-    def _read(self, connection: Connection, limit: int, requests: list[Request]) -> None:
-        """Make requests of the frames that have arrived."""
-        reader = connection.reader
+    def _read_in_turns(self, limit: int) -> list[Request]:
+        """Read about ``limit`` frames: of each connection its share, then of those that have more. Those whose turn has
+        not come are the first next time."""
+        turn = _Turn(limit)
+        waiting = [one for one in self._unread.values() if not one.is_closed]
+        self._unread.clear()
+        while waiting and turn.left > 0:
+            share = max(1, turn.left // len(waiting))
+            have_more: list[Connection] = []
+            reached = 0
+            for connection in waiting:
+                if turn.left <= 0:
+                    break
+                reached += 1
+                if self._read(connection, turn, min(share, turn.left)):
+                    have_more.append(connection)
+            waiting = waiting[reached:] + have_more
+        self._unread |= {one.fd: one for one in waiting if not one.is_closed}
+        return turn.requests
+
+    def _read(self, connection: Connection, turn: _Turn, most: int) -> bool:
+        """Make requests of the frames that have arrived, at most ``most``. Returns whether more can be read in this
+        turn."""
+        reader, limits, end = connection.reader, self._limits, turn.left - most
         while not connection.ends:
-            if self._limits.is_full(connection):
-                self._full.add(connection.fd)
-                break
-            if len(requests) >= limit or self._limits.expects_enough(connection):
-                self._unread[connection.fd] = connection
-                return
             try:
+                if limits.is_full(connection) or (limits.has_enough(connection) and not self._may_cancel(connection)):
+                    self._full.add(connection.fd)
+                    break
+                if turn.left <= end:
+                    return True
+                if limits.expects_enough(connection):
+                    self._unread[connection.fd] = connection
+                    return False
                 frame = connection.next_frame()
                 if frame is None:
                     break
+                turn.left -= 1
                 request = self._conversation.read(connection, frame, self._clients_wall_ms)
             except FrameTooLarge as error:
                 self._refuse(connection, CommandError(ErrorCode.MESSAGE_TOO_LARGE, str(error)))
-                return
+                return False
             except CommandError as error:
                 self._refuse(connection, error)
-                return
+                return False
             if request:
-                requests.append(request)
+                turn.requests.append(request)
                 connection.expect(connection.answer_bytes)
                 self._changed[connection.fd] = connection
         if connection.client_id and not connection.ends:
@@ -283,3 +337,9 @@ class Lane(Door):
             elif connection.frame_since_s is None:
                 connection.frame_since_s = time.monotonic()
         self._watch(connection)
+        return False
+
+    def _may_cancel(self, connection: Connection) -> bool:
+        """Whether the next frame is a cancel, or has not arrived: that is read whatever is in flight."""
+        header = connection.reader.peek()
+        return header is None or (len(header) <= _CANCEL_BYTES and is_cancel(header))

@@ -35,13 +35,21 @@ class Limits:
             raise CommandError(ErrorCode.QUOTA_EXCEEDED, f"uid {connection.uid} has {most} connections: close some")
 
     def is_full(self, connection: Connection) -> bool:
-        """Whether a connection, or its user, has so much in flight that nothing more is read from it."""
+        """Whether a connection, or its user, has so much in memory that nothing more is read from it."""
+        return connection.unsent_bytes >= _UNSENT_LIMIT or (
+            connection.user.held_bytes >= self.settings.lane_user_bytes and not connection.may_complete()
+        )
+
+    def has_enough(self, connection: Connection) -> bool:
+        """Whether a connection has so many requests in flight that no further one is read from it."""
         return (
             len(connection.requests) >= self.settings.lane_requests
             or connection.request_bytes >= self.settings.limits_request_bytes
-            or connection.unsent_bytes >= _UNSENT_LIMIT
-            or (connection.user.held_bytes >= self.settings.lane_user_bytes and not connection.may_complete())
         )
+
+    def stops(self, connection: Connection) -> bool:
+        """Whether a connection is full or has enough."""
+        return self.is_full(connection) or self.has_enough(connection)
 
     def expects_enough(self, connection: Connection) -> bool:
         """Whether the answers to the requests of this turn may well be as many as a connection, or its user, may have
