@@ -26,6 +26,8 @@ CLIENT_SOURCE = REPOSITORY / "packages" / "client" / "src"
 VERSIONS = ("2.7", "3.6", "3.11", "3.13")
 NEEDED = ("2.7", "3.6")
 CLIENTS = 8
+#: How clients reach the daemon: by the lane or by files as the library chooses, by one of them, or by both in turns.
+TRANSPORTS = ("auto", "lane", "mailbox", "both")
 QUEUES = ("chaos", "chaos.a", "a.chaos")
 POLICY = {"retry": {"limit": 100, "backoff": "linear", "initialDelaySec": 0.01, "maxDelaySec": 0.1}}
 
@@ -42,13 +44,15 @@ class Outcome:
     events: Counter[str] = field(default_factory=Counter)
     redelivered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    doors: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         events = ", ".join(f"{name} {count}" for name, count in sorted(self.events.items()))
         refused = ", ".join(f"{name} {count}" for name, count in sorted(self.refused.items())) or "none"
         return (
             f"{self.seconds:.1f} s, {self.kills} kills, Python {', '.join(sorted(set(self.interpreters)))}\n"
-            f"events: {events}\nredeliveries, all explained: {self.redelivered}; late settlements refused: {refused}"
+            f"last requests by door: {dict(self.doors)}\nevents: {events}\n"
+            f"redeliveries, all explained: {self.redelivered}; late settlements refused: {refused}"
         )
 
 
@@ -84,7 +88,8 @@ def run_chaos(daemon: Daemon, messages: int, kills: int, seed: int, patience_s: 
         for number in range(CLIENTS):
             share = messages // CLIENTS + (number < messages % CLIENTS)
             python = interpreters[versions[number % len(versions)]]
-            arguments = [python, PROGRAM, daemon.ipc, number, share, notes[number], stop, seed + number]
+            transport = TRANSPORTS[(number + number // len(TRANSPORTS)) % len(TRANSPORTS)]
+            arguments = [python, PROGRAM, daemon.ipc, number, share, notes[number], stop, seed + number, transport]
             environment = {**os.environ, "PYTHONPATH": str(CLIENT_SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
             with (folder / f"client-{number}.log").open("wb") as log:
                 command = [str(argument) for argument in arguments]
@@ -109,6 +114,8 @@ def run_chaos(daemon: Daemon, messages: int, kills: int, seed: int, patience_s: 
     reported = [[json.loads(line) for line in path.read_text("utf-8").splitlines()] for path in notes]
     totals = {queue: daemon.ask("status", queue=queue) for queue in QUEUES}
     outcome = Outcome(time.monotonic() - began, kills, [list_[0][1] for list_ in reported])
+    outcome.doors = _doors(daemon)
+    assert min(outcome.doors["lane"], outcome.doors["mailbox"]) > messages / 4, outcome.doors
     judge(daemon.events(), [note for list_ in reported for note in list_], totals, messages, outcome)
     return outcome
 
@@ -146,6 +153,15 @@ def _left(daemon: Daemon) -> int:
     """Messages that are neither gone nor dead."""
     counts = [daemon.ask("status", queue=queue)["metrics"] for queue in QUEUES]
     return sum(one["ready"] + one["inflight"] + one["delayed"] for one in counts)
+
+
+def _doors(daemon: Daemon) -> Counter[str]:
+    """How many of the last requests came by each door."""
+    doors = Counter[str]()
+    for path in (daemon.root / "traffic").glob("*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            doors["lane" if b'"door":"lane"' in line else "mailbox"] += 1
+    return doors
 
 
 def _logs(folder: Path) -> str:

@@ -1,8 +1,10 @@
 # -*- coding: utf-8 -*-
 """One client of the chaos run: publishes its share, consumes whatever it gets, notes down what it was told.
 
-    chaos_client.py IPC NUMBER SHARE NOTES STOP SEED
+    chaos_client.py IPC NUMBER SHARE NOTES STOP SEED TRANSPORT
 
+TRANSPORT is that of the client library (auto, lane, mailbox); or both: each try goes over the lane or the mailbox, so
+that a request is repeated over the other one.
 Runs on Python 2.7 and 3.6 to the newest. Every line of NOTES is a JSON list, written once the fact is known:
 ["attempt", uid, request id], ["published", uid, key], ["delivered", uid, key, lease, attempt, consumer],
 ["settled", command, key, lease], ["refused", command, key, lease, code]. It ends when the file STOP is there.
@@ -24,13 +26,16 @@ TRY_S = (0.05, 0.5, 5.0)
 
 
 class Chaos(object):
-    def __init__(self, ipc, number, share, notes, stop, seed):
+    def __init__(self, ipc, number, share, notes, stop, seed, transport):
         self.number = number
         self.share = share
         self.stop = stop
         self.random = random.Random(seed)
         self.notes = io.open(notes, "a", encoding="utf-8")
-        self.client = Client(ipc, client_id="chaos-%d" % number, timeout=600)
+        self.clients = [
+            Client(ipc, client_id="chaos-%d" % number, timeout=600, transport=name)
+            for name in (("lane", "mailbox") if transport == "both" else (transport,))
+        ]
 
     def note(self, *facts):
         self.notes.write(u"%s\n" % json.dumps(facts))
@@ -38,13 +43,14 @@ class Chaos(object):
 
     def ask(self, command, payload, uid=None):
         """Send until there is an answer, the same bytes each time; its data."""
-        request = self.client.prepare(command, payload, timeout=600)
+        request = self.clients[0].prepare(command, payload, timeout=600)
         if uid is not None:
             self.note("attempt", uid, request.request_id)
         wait_s = payload.get("waitMs", 0) / 1000.0
         while True:
             try:
-                return self.client.send(request, timeout=wait_s + self.random.choice(TRY_S))
+                client = self.random.choice(self.clients)
+                return client.send(request, timeout=wait_s + self.random.choice(TRY_S))
             except NoAnswer as error:
                 if isinstance(error, DaemonNotRunning) and os.path.exists(self.stop):
                     raise
@@ -113,5 +119,5 @@ class Chaos(object):
 
 
 if __name__ == "__main__":
-    ipc, number, share, notes, stop, seed = sys.argv[1:]
-    Chaos(ipc, int(number), int(share), notes, stop, int(seed)).run()
+    ipc, number, share, notes, stop, seed, transport = sys.argv[1:]
+    Chaos(ipc, int(number), int(share), notes, stop, int(seed), transport).run()
