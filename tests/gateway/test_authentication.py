@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import os
 import shutil
+import signal
 import socket
 import ssl
 from pathlib import Path
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.gateway import receive_all, receive_answer, request
+from tests.wire.daemon import wait_until
 
 TLS = Path(__file__).parent / "tls"
 TOKEN = "a-token-of-a-scanner-7"
@@ -96,8 +100,11 @@ def test_the_daemon_knows_the_principal_and_the_door(daemon, guarded):
     assert guarded.ask("POST", "/messages/q", b"x", BEARER).status == 200
     published = next(event for event in daemon.events() if event["type"] == "published")
     assert published["by"]["principal"] == "token:scanner-7"
-    lines = "".join(path.read_text() for path in (daemon.root / "traffic").glob("*.jsonl"))
-    assert '"lmq-http"' in lines
+
+    def traffic() -> str:
+        return "".join(path.read_text() for path in (daemon.root / "traffic").glob("*.jsonl"))
+
+    wait_until(lambda: '"door":"lmq-http"' in traffic(), "the traffic log has the door")
 
 
 def test_access_rules_name_the_principal(make_daemon, make_gateway):
@@ -122,11 +129,15 @@ def test_a_daemon_that_does_not_accept_the_gateway_is_said_to(tmp_path, make_gat
 
     with daemons_in(tmp_path / "other", "") as make:
         (tmp_path / "other").mkdir()
-        gateway = make_gateway(make().start()).start()
+        daemon = make().start()
+        gateway = make_gateway(daemon).start()
         answer = gateway.ask("POST", "/messages/q", b"x")
         assert answer.status == 503
         assert b"gateway.users" in answer.body
         assert "gateway.users" in gateway.health()["problem"]
+        (daemon.root / "config.json").write_text(json.dumps({"gateway": {"users": str(os.getuid())}}))
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: gateway.ask("POST", "/messages/q", b"x").status == 200, "the gateway is accepted")
 
 
 def test_a_door_may_have_tls(daemon, make_gateway):

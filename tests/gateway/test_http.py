@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.gateway.gateway import receive_all, receive_answer
+from tests.gateway.gateway import receive_all, receive_answer, request
 from tests.wire.daemon import wait_until
 
 PUSH = b"POST /messages/q HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
@@ -73,6 +73,20 @@ def test_a_client_that_closes_its_side_still_gets_its_answer(gateway):
         peer.sendall(PUSH + b"x")
         peer.shutdown(socket.SHUT_WR)
         assert receive_all(peer).endswith(b'{"accum":"no"}')
+
+
+def test_a_request_for_another_protocol_is_answered_as_usual_and_so_is_what_follows(gateway):
+    upgrade = request("GET", "/nosuch", headers={"Connection": "Upgrade", "Upgrade": "h2c"})
+    with gateway.connect() as peer:
+        peer.sendall(3 * upgrade + request("GET", "/messages/q?t=0"))
+        assert [receive_answer(peer).status for _ in range(4)] == [404, 404, 404, 204]
+
+
+def test_a_flood_of_requests_at_once_is_answered_in_part(gateway):
+    with gateway.connect() as peer:
+        peer.sendall(5000 * b"GET /x HTTP/1.1\r\n\r\n")
+        answered = receive_all(peer).count(b"HTTP/1.1 404 ")
+    assert 1 <= answered < 5000
 
 
 def test_what_is_no_http_is_answered_with_400(gateway):

@@ -17,13 +17,14 @@ from postroom_common.lane import encode_frame
 from postroom_common.protocol import Command, ErrorCode
 
 from ..contract import Answer, DaemonUnavailable, Principal, WaitEnded
-from .link import Link, Pending
+from .link import NO_GATEWAY, REQUESTS_DEFAULT, Link, Pending
 
 log = logging.getLogger(__name__)
 
 #: Requests that a connection has in flight beside as many as the daemon reads: cancels and settlements must pass.
 _SPARE: Final = 8
-_NO_GATEWAY: Final = "the daemon accepts no requests for others from this user: add it to the daemon's gateway.users"
+#: How often (s) a daemon that does not accept the gateway is asked whether it does now.
+_RENEW_S: Final = 2.0
 #: A newer daemon may have more.
 _CODES: Final = {code.value: code for code in ErrorCode}
 
@@ -49,6 +50,8 @@ class Lane:
         self._is_stopping = False
         #: How many requests may wait for a message.
         self.waiting_limit = waiting_limit
+        self._renewed_s = 0.0
+        self._link_requests = REQUESTS_DEFAULT
         self.requests = 0
         self.returned_leases = 0
 
@@ -66,9 +69,6 @@ class Lane:
         traceparent: str = "",
     ) -> Answer:
         """As ``Daemon.request``."""
-        greeting = self._first.greeting
-        if greeting and not greeting.is_gateway:
-            raise DaemonUnavailable(_NO_GATEWAY)
         envelope: dict[str, Any] = {"command": command, "as": principal.account, "door": door, "payload": payload}
         if idempotency_key:
             envelope["idempotencyKey"] = idempotency_key
@@ -164,9 +164,11 @@ class Lane:
         return Link(self._path, self._client_id, self._on_answer)
 
     def _link_for_wait(self) -> Link:
+        if self._first.greeting:
+            self._link_requests = self._first.greeting.requests
+        limit = max(1, self._link_requests - _SPARE)
         for link in self._for_waits:
-            limit = link.greeting.requests if link.greeting else 256
-            if len(link.in_flight) < limit - _SPARE:
+            if len(link.in_flight) < limit:
                 return link
         self._for_waits.append(self._link())
         return self._for_waits[-1]
@@ -178,7 +180,7 @@ class Lane:
         if not greeting:
             return self._first.problem
         if not greeting.is_gateway:
-            return _NO_GATEWAY
+            return NO_GATEWAY
         return ""
 
     @property
@@ -216,6 +218,9 @@ class Lane:
     def tick(self) -> None:
         """Give up requests that have waited too long. Called about once a second."""
         now_s = self._loop.time()
+        if self._first.greeting and not self._first.greeting.is_gateway and now_s >= self._renewed_s + _RENEW_S:
+            self._renewed_s = now_s
+            self._first.renew()
         for link in (self._first, *self._for_waits):
             for pending in list(link.in_flight.values()):
                 since_s = max(pending.since_s, pending.until_s)

@@ -14,6 +14,8 @@ import orjson
 from postroom_common.lane import Frame, FrameReader, FrameTooLarge, encode_frame
 from postroom_common.protocol import LANE_VERSION, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT
 
+from ..contract import DaemonUnavailable
+
 log = logging.getLogger(__name__)
 
 #: Time (s) for a connection to be made, hello included.
@@ -23,7 +25,9 @@ _BACKOFF_S: Final = 0.05
 _BACKOFF_LIMIT_S: Final = 5.0
 #: Longest path of a UNIX socket, in bytes.
 _PATH_LIMIT: Final = 107
-_REQUESTS_DEFAULT: Final = 256
+#: Requests that a connection may have in flight, if the daemon says nothing else.
+REQUESTS_DEFAULT: Final = 256
+NO_GATEWAY: Final = "the daemon accepts no requests for others from this user: add it to the daemon's gateway.users"
 
 
 class Pending:
@@ -50,7 +54,7 @@ class Greeting:
     def __init__(self, fields: dict[str, Any]) -> None:
         self.daemon = str(fields.get("daemon", ""))
         self.request_bytes = int(fields.get("requestBytes", REQUEST_BYTES_DEFAULT))
-        self.requests = int(fields.get("requests", _REQUESTS_DEFAULT))
+        self.requests = int(fields.get("requests", REQUESTS_DEFAULT))
         #: Whether the daemon accepts requests for others (``gateway.users``).
         self.is_gateway = fields.get("gateway") is True
 
@@ -72,6 +76,7 @@ class Link(asyncio.Protocol):
         #: Why there is no connection: a sentence, empty if there is one.
         self.problem = "the connection has not been made yet"
         self.connections = 0
+        self._is_renewed = False
         self._task = self._loop.create_task(self._keep_connected())
 
     @property
@@ -81,6 +86,9 @@ class Link(asyncio.Protocol):
 
     def send(self, pending: Pending) -> None:
         """Send a request now, or as soon as there is a connection."""
+        if self.greeting and not self.greeting.is_gateway:
+            _refuse(pending)
+            return
         self.in_flight[pending.request_id] = pending
         if self.greeting and self._transport:
             self._transport.write(pending.frame)
@@ -89,6 +97,12 @@ class Link(asyncio.Protocol):
         """End the wait of a request."""
         if self.greeting and self._transport:
             self._transport.write(_cancel_frame(pending))
+
+    def renew(self) -> None:
+        """Connect again, to learn whether the daemon's answer to hello has changed."""
+        if self._transport and not self.in_flight:
+            self._is_renewed = True
+            self._transport.close()
 
     async def close(self) -> None:
         """Close the connection, after what was written."""
@@ -112,13 +126,16 @@ class Link(asyncio.Protocol):
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(backoff_s * 2, _BACKOFF_LIMIT_S)
                 continue
-            self._note("")
-            self.connections += 1
+            if not self._is_renewed:
+                self._note("")
+                self.connections += 1
+            self._is_renewed = False
             self._send_again()
             assert self._lost
             connected_s = self._loop.time()
             await self._lost
-            self.greeting = None
+            if self._is_renewed:
+                continue
             self._note("the connection to the daemon has broken")
             if self._loop.time() - connected_s > 1.0:
                 backoff_s = _BACKOFF_S
@@ -139,6 +156,11 @@ class Link(asyncio.Protocol):
     def _send_again(self) -> None:
         """Send what has no answer, in the same order. The daemon executes none of it twice."""
         assert self._transport
+        if not self.greeting or not self.greeting.is_gateway:
+            for pending in self.in_flight.values():
+                _refuse(pending)
+            self.in_flight.clear()
+            return
         now_s = self._loop.time()
         for pending in list(self.in_flight.values()):
             pending.is_sent_again = self.connections > 1
@@ -195,6 +217,11 @@ class Link(asyncio.Protocol):
                 self._greeted.set_exception(ConnectionError(text))
             else:
                 log.error("%s", text)
+
+
+def _refuse(pending: Pending) -> None:
+    if not pending.future.done():
+        pending.future.set_exception(DaemonUnavailable(NO_GATEWAY))
 
 
 def _cancel_frame(pending: Pending) -> bytes:

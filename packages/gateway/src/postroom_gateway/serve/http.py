@@ -22,6 +22,8 @@ _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus
 _NO_HEADERS: Final = b""
 #: Complete requests of a connection that may wait for their turn before nothing more is read from it.
 _PIPELINED: Final = 16
+#: What arrives at once may contain more; after so many the connection is closed.
+_PIPELINED_MOST: Final = 256
 #: A peer must send so many bytes of a body within the limit of time.
 _PROGRESS_BYTES: Final = 64 * 1024
 
@@ -81,6 +83,8 @@ class HttpConnection(asyncio.Protocol):
         self._deadline_s = 0.0
         self._is_reading = True
         self._is_blocked = False  # the peer does not read
+        self._drained: asyncio.Future[None] | None = None
+        self._unread_bytes = 0
         self._ends = False  # after the answers to what is complete
         self._is_half_closed = False  # the peer sends nothing more
         self._lingers = False  # the peer may still be sending what nobody reads
@@ -113,6 +117,7 @@ class HttpConnection(asyncio.Protocol):
         if self._reading:
             self._forget(self._reading)
             self._reading = None
+        self._release_unread()
         if self._task:
             self._task.cancel()
 
@@ -132,13 +137,11 @@ class HttpConnection(asyncio.Protocol):
                 self._set_deadline(self._door.limits.settings.header_seconds)
             self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # Other protocols are not spoken here: the request is answered as usual, and what follows is another one.
-            self._parser = httptools.HttpRequestParser(self)
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self.data_received(rest)
+            while data and not self._ends:
+                data = self._feed(data)
+        except httptools.HttpParserCallbackError:
+            log.exception("a request through %s could not be taken", self._door.name)
+            self.abort()
             return
         except httptools.HttpParserError as error:
             if not self._ends:
@@ -149,15 +152,38 @@ class HttpConnection(asyncio.Protocol):
         elif len(self._queue) >= _PIPELINED:
             self._pause()
 
+    def _feed(self, data: bytes) -> bytes:
+        """Parse what has arrived; what is left of it. Raises ``HttpParserError``."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Other protocols are not spoken here: the request is answered as usual, and what follows is another one.
+            self._parser = httptools.HttpRequestParser(self)
+            return data[upgrade.args[0] :]
+        return b""
+
     def pause_writing(self) -> None:
         self._is_blocked = True
+        self._drained = self._loop.create_future()
+        if self._transport:
+            self._unread_bytes = self._transport.get_write_buffer_size()
+            self._door.limits.buffered_bytes += self._unread_bytes
         self._set_deadline(self._door.limits.settings.read_seconds)
         self._pause()
 
     def resume_writing(self) -> None:
         self._is_blocked = False
-        self._set_deadline(self._door.limits.settings.idle_seconds)
-        self._resume()
+        self._release_unread()
+        if self._task is None:
+            self._set_deadline(self._door.limits.settings.idle_seconds)
+            self._resume()
+
+    def _release_unread(self) -> None:
+        """What the peer had not read is gone from memory."""
+        self._door.limits.buffered_bytes -= self._unread_bytes
+        self._unread_bytes = 0
+        if self._drained and not self._drained.done():
+            self._drained.set_result(None)
 
     # --- what the parser finds ----------------------------------------------------------------------------------------
 
@@ -192,6 +218,9 @@ class HttpConnection(asyncio.Protocol):
         if int(request.header(b"content-length") or 0) > limits.settings.body_bytes:
             self._refuse_unread(413, "the body is too large")
             return
+        if limits.buffered_bytes > limits.settings.buffer_bytes:
+            self._refuse_unread(503, "too many bytes of other requests and answers are in memory")
+            return
         if not self._authenticate(request):
             request.refusal = self._refusal(401, "a token is needed, and this is none that is known")
         elif not limits.may_ask(self._caller(request), self._loop.time()):
@@ -214,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
         if request.bytes > limits.settings.body_bytes:
             self._refuse_unread(413, "the body is too large")
         elif limits.buffered_bytes > limits.settings.buffer_bytes:
-            self._refuse_unread(503, "too many bytes are being received from all peers")
+            self._refuse_unread(503, "too many bytes of other requests and answers are in memory")
         elif request.refusal is None:
             self._pieces.append(data)
 
@@ -226,7 +255,7 @@ class HttpConnection(asyncio.Protocol):
         pieces = self._pieces
         request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []
-        if not request.keeps_alive:
+        if not request.keeps_alive or len(self._queue) >= _PIPELINED_MOST:
             self._ends = True
         self._queue.append(request)
         if self._task is None:
@@ -252,6 +281,8 @@ class HttpConnection(asyncio.Protocol):
                     self._undo(response)
                     return
                 self._write(request, response)
+                if self._is_blocked and self._drained:
+                    await self._drained
         finally:
             self._task = None
         if self._ends:
