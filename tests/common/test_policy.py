@@ -9,8 +9,8 @@ from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
 
 #: What an unknown key is told that there is.
 TOP_LEVEL = (
-    "deduplication, dlq, expireAfterIdleSec, limits, priority, retry, targetFallbackSec, ttlAction, ttlSec, validation,"
-    " visibilityTimeoutSec"
+    "deduplication, dlq, expireAfterIdleSec, gatherWindowSec, limits, priority, retry, targetFallbackSec, ttlAction,"
+    " ttlSec, validation, visibilityTimeoutSec"
 )
 
 
@@ -27,6 +27,7 @@ def test_without_layers_the_defaults_apply():
             "sameReasonLimit": 0, "returnTo": "place", "nackCounts": True,
         },
         "dlq": {"enabled": True, "queue": "", "retentionDays": 14, "maxMessages": 0},
+        "gatherWindowSec": 0,
         "ttlSec": 0,
         "ttlAction": "dead-letter",
         "targetFallbackSec": 0,

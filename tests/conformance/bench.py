@@ -246,7 +246,7 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
     return {
         "applied": store.applied,
         "entries": {key: entry for key in keys if (entry := store.get(key))},
-        "bodies": {key: store.envelope(key) for key in keys if store.get(key)},
+        "bodies": {key: store.message(entry) for key in keys if (entry := store.get(key))},
         "queues": {name: store.queue(name) for name in queues},
         "dead": {name: [entry.key for entry in store.pages.dead(name, (-1, -1), 1000)] for name in queues},
         "next": {name: getattr(store.next_ready(name, "c1"), "key", None) for name in queues},

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from postroom_common.protocol import State
 from tests.conformance.bench import Bench, Sent, exported, picture
 from tests.conformance.history_commands import COMMANDS, QUEUES, WORK, Command, request
 from tests.conformance.history_expect import expect
@@ -219,10 +220,7 @@ class History(RuleBasedStateMachine):
             assert (entry.lease_until, entry.phase) == (message.until, "quarantined" if message.apart else "")
         assert pictures[0]["queues"].keys() == self.model.queues
         for queue in self.model.queues:
-            counts = {
-                state: len(self.model.in_state(queue, state))
-                for state in ("ready", "delayed", "inflight", "held", "dead")
-            }
+            counts = {state: len(self.model.in_state(queue, state)) for state in State}
             assert pictures[0]["queues"][queue].counts == counts
             assert pictures[0]["dead"][queue] == [letter.key for letter in self.model.letters(queue)]
 

@@ -15,8 +15,11 @@ from postroom_daemon.model.lifecycle import TRANSITIONS, IllegalTransition, atte
 LEGAL = {
     ("published", None, "ready"),
     ("published", None, "delayed"),
+    ("published", None, "gathering"),
+    ("part_appended", "gathering", "gathering"),
     ("leased", "ready", "inflight"),
     ("leased", "delayed", "inflight"),  # due: that it became ready is no event
+    ("leased", "gathering", "inflight"),  # due, likewise
     ("leased", "dead", "dead"),  # by the name of its queue's dead letters
     ("lease_extended", "inflight", "inflight"),
     ("lease_extended", "dead", "dead"),
@@ -28,18 +31,22 @@ LEGAL = {
     ("died", "inflight", "dead"),
     ("died", "ready", "dead"),  # its body is lost, its time is over, or it should not have been published
     ("died", "delayed", "dead"),
+    ("died", "gathering", "dead"),
     ("dropped", "inflight", None),
     ("dropped", "ready", None),
     ("dropped", "delayed", None),
+    ("dropped", "gathering", None),
     ("dropped", "held", None),
     ("dropped", "dead", None),
     ("reprocessed", "dead", "ready"),
     ("held", "ready", "held"),
     ("held", "delayed", "held"),
+    ("held", "gathering", "held"),  # due, likewise
     ("unheld", "held", "ready"),
     ("unheld", "held", "delayed"),
     ("moved", "ready", "ready"),
     ("moved", "delayed", "delayed"),
+    ("moved", "gathering", "gathering"),
     ("moved", "held", "held"),
     ("retargeted", "ready", "ready"),
     ("retargeted", "delayed", "delayed"),

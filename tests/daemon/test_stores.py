@@ -21,8 +21,8 @@ from tests.daemon.reached import reached
 #: The statements of a store whose tables have their usual names.
 STATEMENTS = Statements("kv", "msg_index")
 HOT = (
-    "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "delayed", "held", "expiring",
-    "first_delayed", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "move",
+    "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "timed", "held", "expiring",
+    "first_due", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "move",
     "delete_several", "first_of_order_key", "free_of_order_key", "block", "get_value", "get_values", "set_value",
     "delete_value", "delete_values", "kv_keys", "queue_keys",
 )  # fmt: skip

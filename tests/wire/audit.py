@@ -30,6 +30,7 @@ class Message:
     consumer: str = ""
     until: int = 0
     phase: str = ""
+    parts: int = 0  # that were appended to its body
 
 
 class Ledger:
@@ -121,6 +122,14 @@ def _published(event: Event, ledger: Ledger) -> None:
     message = Message(event["queue"], body, event.get("target", ""), event.get("dueEngineMs", 0))
     message.state = "delayed" if message.due else "ready"
     ledger.messages[event["key"]] = message
+
+
+def _part_appended(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state == "delayed", f"appended to {event['key']} while it is {message.state}"
+    assert event["engineMs"] < message.due, f"appended {event['engineMs'] - message.due} ms after it was ready"
+    message.parts += 1
+    assert event["part"] == message.parts, f"after part {message.parts - 1}: {event}"
 
 
 def _leased(event: Event, ledger: Ledger) -> None:
@@ -268,6 +277,7 @@ def _put_off(event: Event, ledger: Ledger) -> None:
 
 _RULES = {
     "published": _published,
+    "part_appended": _part_appended,
     "leased": _leased,
     "lease_extended": _extended,
     "acked": _acked,

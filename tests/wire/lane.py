@@ -128,14 +128,22 @@ def as_in_mailbox(answer: Fields, bodies: bytes) -> Fields:
     for message in places:
         if not isinstance(message, dict) or "bodyBytes" not in message:
             continue
-        length, encoding = message.pop("bodyBytes"), message.pop("encoding")
-        body, bodies = bodies[:length], bodies[length:]
-        if encoding == "binary":
-            shown: Any = base64.b64encode(body).decode()
-            message["encoding"] = "base64"
-            message.setdefault("contentType", "application/octet-stream")
-        else:
-            shown = json.loads(body) if encoding == "json" else body.decode()
-        message["payload"] = shown
+        length = _put_body(message, bodies)
+        for part in message.get("parts", ()):  # the first of which has the body of the message
+            bodies = bodies[_put_body(part, bodies) :]
+            length = 0
+        bodies = bodies[length:]
     assert not bodies, "bodies that nothing describes"
     return answer
+
+
+def _put_body(shown: Fields, bodies: bytes) -> int:
+    """Give a message, or a part of one, its body, with which ``bodies`` begin; its length."""
+    length, encoding = shown.pop("bodyBytes"), shown.pop("encoding")
+    body = bodies[:length]
+    if encoding == "binary":
+        shown["payload"], shown["encoding"] = base64.b64encode(body).decode(), "base64"
+        shown.setdefault("contentType", "application/octet-stream")
+    else:
+        shown["payload"] = json.loads(body) if encoding == "json" else body.decode()
+    return int(length)

@@ -338,15 +338,24 @@ def _put_bodies(data, body, request_id):
             length = message.pop("bodyBytes")
             encoding = message.pop("encoding")
             part = view[start : start + length].tobytes()
-            start += sum(one["bodyBytes"] for one in message.pop("parts", ())) or length
-            if encoding == "binary":
-                message["payload"], message["encoding"] = encode_base64(part), u"base64"
-                message.setdefault("contentType", u"application/octet-stream")
-            else:
-                text = part.decode("utf-8")
-                message["payload"] = json.loads(text) if encoding == "json" else text
+            _put_body(message, encoding, part)
+            for one in message.get("parts", ()):
+                end = start + one.pop("bodyBytes")
+                _put_body(one, one.pop("encoding"), view[start:end].tobytes())
+                start, length = end, 0
+            start += length
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadResponse("the response to %s has bodies that cannot be read: %s" % (request_id, error))
+
+
+def _put_body(fields, encoding, body):
+    """Give a message, or one of its parts, its body."""
+    if encoding == "binary":
+        fields["payload"], fields["encoding"] = encode_base64(body), u"base64"
+        fields.setdefault("contentType", u"application/octet-stream")
+    else:
+        text = body.decode("utf-8")
+        fields["payload"] = json.loads(text) if encoding == "json" else text
 
 
 def _messages_in(entry):

@@ -3,15 +3,8 @@
 from ._codec import decode_body
 from ._compat import monotonic
 
-_FROM_MESSAGE = (
-    ("message_id", "messageId"),
-    ("message_key", "messageKey"),
-    ("queue", "queue"),
+_FROM_PART = (
     ("attributes", "attributes"),
-    ("priority", "priority"),
-    ("attempt", "attempt"),
-    ("attempts_left", "attemptsLeft"),
-    ("created_at", "createdAt"),
     ("content_type", "contentType"),
     ("type", "type"),
     ("version", "version"),
@@ -21,6 +14,15 @@ _FROM_MESSAGE = (
     ("reply_to", "replyTo"),
     ("deduplication_key", "deduplicationKey"),
     ("timestamp", "timestamp"),
+)
+_FROM_MESSAGE = _FROM_PART + (
+    ("message_id", "messageId"),
+    ("message_key", "messageKey"),
+    ("queue", "queue"),
+    ("priority", "priority"),
+    ("attempt", "attempt"),
+    ("attempts_left", "attemptsLeft"),
+    ("created_at", "createdAt"),
     ("target_consumer_id", "targetConsumerId"),
     ("failure", "failure"),
 )
@@ -35,7 +37,9 @@ _FROM_LEASE = (
 class Delivery(object):
     """A message that is leased to this consumer: settle it with ``ack``, ``nack`` or ``release`` before the lease ends.
 
-    ``payload`` is the body: a JSON value, text, or ``Binary``. ``message`` and ``lease`` are the objects of the answer.
+    ``payload`` is the body: a JSON value, text, or ``Binary``. ``parts`` are the parts of a message that was gathered
+    from several publishes, each a ``Part``; of any other message it is the body alone. ``message`` and ``lease`` are
+    the objects of the answer.
     Fields that the message does not have are None; ``lease_until`` is Unix milliseconds. ``settled`` is true once one
     of those three methods has succeeded, ``lease_lost`` once an attempt to extend the lease has shown that it is over.
     """
@@ -57,6 +61,10 @@ class Delivery(object):
             setattr(self, name, self.lease.get(wire_name))
         self.payload = decode_body(self.message)
 
+    @property
+    def parts(self):
+        return [Part(one) for one in self.message.get("parts") or [self.message]]
+
     def lease_length(self):
         """Return the lease duration in seconds."""
         if self.lease_until_engine_ms is None or self.engine_now_ms is None:
@@ -65,6 +73,22 @@ class Delivery(object):
 
     def __repr__(self):
         return "<Delivery %s, attempt %s, lease %s>" % (self.message_key, self.attempt, self.lease_id)
+
+
+class Part(object):
+    """One part of a gathered message, as its publisher sent it.
+
+    ``payload`` is its body, as that of a ``Delivery``; ``fields`` is the object of the answer. Fields that the part
+    does not have are None.
+    """
+
+    __slots__ = tuple(name for name, _ in _FROM_PART) + ("fields", "payload")
+
+    def __init__(self, fields):
+        self.fields = fields
+        for name, wire_name in _FROM_PART:
+            setattr(self, name, fields.get(wire_name))
+        self.payload = decode_body(fields)
 
 
 class Reject(Exception):

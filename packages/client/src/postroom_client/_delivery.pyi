@@ -33,7 +33,24 @@ class Delivery:
     lease_lost: bool
     received_at: float
     def __init__(self, data: Mapping[str, Any]) -> None: ...
+    @property
+    def parts(self) -> list[Part]: ...
     def lease_length(self) -> float: ...
+
+class Part:
+    fields: dict[str, Any]
+    payload: Any
+    attributes: Any
+    content_type: str | None
+    type: str | None
+    version: str | int | float | None
+    trace_id: str | None
+    traceparent: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    deduplication_key: str | None
+    timestamp: str | int | float | None
+    def __init__(self, fields: Mapping[str, Any]) -> None: ...
 
 class Reject(Exception): ...
 

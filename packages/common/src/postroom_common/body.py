@@ -2,13 +2,14 @@
 
 A message has an ordered list of named parts, whose bodies are bytes. Messages of the mailbox have one part. In a stored
 message a part is an object with exactly one of ``text`` (byte for byte), ``json`` (an equal value) or ``base64``
-(binary), and optionally ``contentType`` and ``name``.
+(binary), and optionally ``contentType`` and ``name``. A gathered message has ``gathered``, and each of its parts what
+else its publisher sent with it: ``attributes`` (stored like a part) and the ``CARRIED`` fields.
 """
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -33,17 +34,22 @@ class Form(StrEnum):
     BINARY = "base64"
 
 
+#: The field of a stored message that was gathered from several publishes.
+GATHERED: Final = "gathered"
 #: Looked up for every message.
 _TEXT, _JSON, _BINARY = Form
 
 
 class Part(NamedTuple):
-    """One part of a message: its bytes (UTF-8 for text and JSON), and what they are."""
+    """One part of a message: its bytes (UTF-8 for text and JSON), and what they are. A part of a gathered message has
+    the ``attributes`` (a part of its own) and the ``CARRIED`` fields of its publish."""
 
     data: bytes
     form: Form = Form.TEXT
     content_type: str = ""
     name: str = ""
+    attributes: Any = None
+    carried: Mapping[str, Any] = {}
 
     def value(self) -> Any:
         """The JSON value of a JSON part."""
@@ -51,7 +57,7 @@ class Part(NamedTuple):
 
     def stored(self) -> dict[str, Any]:
         """The part as a stored message has it, for ``orjson``."""
-        data, form, content_type, name = self
+        data, form, content_type, name, attributes, carried = self
         shown: dict[str, Any]
         if form is _TEXT:
             shown = {"text": data.decode()}
@@ -63,6 +69,10 @@ class Part(NamedTuple):
             shown["contentType"] = content_type
         if name:
             shown["name"] = name
+        if attributes is not None:
+            shown["attributes"] = attributes.stored()
+        if carried:
+            shown.update(carried)
         return shown
 
 
@@ -88,6 +98,11 @@ class Message(NamedTuple):
         return encode_message(*self)
 
 
+def encode_gathered(part: Part) -> bytes:
+    """The bytes of a message that gathers parts, of which this is the first."""
+    return orjson.dumps({"parts": [part.stored()], GATHERED: True})
+
+
 def encode_message(parts: tuple[Part, ...], attributes: Part | None = None, carried: Mapping[str, Any] = {}) -> bytes:
     """The bytes that events and stores contain of a message; see ``Message``."""
     envelope: dict[str, Any] = {"parts": [part.stored() for part in parts]}
@@ -96,6 +111,13 @@ def encode_message(parts: tuple[Part, ...], attributes: Part | None = None, carr
     if carried:
         envelope.update(carried)
     return orjson.dumps(envelope)
+
+
+def with_parts(envelope: bytes, appended: Sequence[dict[str, Any]]) -> bytes:
+    """The bytes of a message to which parts, as they are stored, were appended."""
+    message = orjson.loads(envelope)
+    message["parts"] += appended
+    return orjson.dumps(message)
 
 
 def decode_message(envelope: bytes) -> Message:
@@ -107,6 +129,8 @@ def open_envelope(envelope: bytes) -> tuple[tuple[Part, ...], Part | None, dict[
     """What ``decode_message`` returns, as a plain tuple, which is made faster."""
     fields = orjson.loads(envelope)
     stored = fields.pop("parts")
+    if GATHERED in fields:
+        return tuple(map(_gathered_part, stored)), None, fields
     first = _part_from_stored(stored[0])
     parts = (first,) if len(stored) == 1 else (first, *map(_part_from_stored, stored[1:]))
     attributes = _part_from_stored(fields.pop("attributes")) if "attributes" in fields else None
@@ -124,8 +148,27 @@ def _part_from_stored(shown: dict[str, Any]) -> Part:
     return Part(binascii.a2b_base64(shown["base64"]), _BINARY, content_type, name)
 
 
+def _gathered_part(shown: dict[str, Any]) -> Part:
+    part = _part_from_stored(shown)
+    attributes = _part_from_stored(shown["attributes"]) if "attributes" in shown else None
+    return part._replace(attributes=attributes, carried={name: shown[name] for name in CARRIED if name in shown})
+
+
 def _base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode()
+
+
+def check_gathered_part(part: Any) -> str | None:
+    """As ``check_part``, for a part of a gathered message."""
+    if type(part) is not dict:
+        return check_part(part)
+    beside = {name: part[name] for name in ("attributes", *CARRIED) if name in part}
+    fault = check_part({name: value for name, value in part.items() if name not in beside})
+    if not fault and "attributes" in beside:
+        fault = check_part(beside.pop("attributes"))
+    if not fault and any(type(value) not in (str, int, float) for value in beside.values()):
+        fault = f"{', '.join(beside)} of a part must be strings or numbers"
+    return fault
 
 
 def check_part(part: Any) -> str | None:
@@ -177,6 +220,21 @@ def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
     shown = {"payload": value_to_wire(part, as_value)}
     if part.content_type:
         shown["contentType"] = part.content_type
+    return shown
+
+
+def parts_to_wire(
+    parts: Sequence[Part], as_value: bool, described: Callable[[Part, bool], dict[str, Any]] = part_to_wire
+) -> list[dict[str, Any]]:
+    """The parts of a message with several, for ``orjson``; ``described`` shows the body of each as a door does."""
+    return [described(part, as_value) | _beside(part, as_value) for part in parts]
+
+
+def _beside(part: Part, as_value: bool) -> dict[str, Any]:
+    """What a part shows beside its body."""
+    shown: dict[str, Any] = {"name": part.name, **part.carried}
+    if part.attributes is not None:
+        shown["attributes"] = value_to_wire(part.attributes, as_value)
     return shown
 
 

@@ -44,6 +44,7 @@ class EventType(StrEnum):
     PAUSED = "paused"
     RESUMED = "resumed"
     PUBLISHED = "published"
+    PART_APPENDED = "part_appended"
     LEASED = "leased"
     LEASE_EXTENDED = "lease_extended"
     ACKED = "acked"
@@ -72,6 +73,7 @@ class EventType(StrEnum):
 #: Types that the totals of a queue count, under the same names.
 COUNTED_TYPES: Final = (
     EventType.PUBLISHED,
+    EventType.PART_APPENDED,
     EventType.LEASED,
     EventType.ACKED,
     EventType.RELEASED,

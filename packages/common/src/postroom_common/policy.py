@@ -51,6 +51,14 @@ POLICY_KEYS: Final = (
         corrected=None,
     ),
     Setting("retry.nackCounts", bool, True, "count a nack with requeue as an attempt; false: give the attempt back"),
+    Setting(
+        "gatherWindowSec",
+        float,
+        0,
+        "seconds in which messages are gathered into one, from the first on (0: each is one of its own)",
+        0,
+        _LONGEST_DELAY_S,
+    ),
     Setting("ttlSec", float, 0, "seconds after which a message expires (0: never)", 0, _LONGEST_DELAY_S),
     Setting(
         "ttlAction",
@@ -185,6 +193,7 @@ class Policy:
     dlq_queue: str
     retention_days: float
     dlq_max_messages: int
+    gather_ms: int
     ttl_ms: int
     ttl_action: str
     target_fallback_ms: int
@@ -228,6 +237,7 @@ class Policy:
             return_to=flat["retry.returnTo"],
             nack_counts=flat["retry.nackCounts"],
             dlq_max_messages=flat["dlq.maxMessages"],
+            gather_ms=_or_never(flat["gatherWindowSec"]),
             ttl_ms=_or_never(flat["ttlSec"]),
             ttl_action=flat["ttlAction"],
             target_fallback_ms=_or_never(flat["targetFallbackSec"]),
@@ -267,6 +277,7 @@ class Policy:
                 "retentionDays": self.retention_days,
                 "maxMessages": self.dlq_max_messages,
             },
+            "gatherWindowSec": _seconds(self.gather_ms),
             "ttlSec": _seconds(self.ttl_ms),
             "ttlAction": self.ttl_action,
             "targetFallbackSec": _seconds(self.target_fallback_ms),

@@ -52,6 +52,9 @@ WALL_MS_LIMIT: Final = 253_402_300_799_999
 SETTLE_MS: Final = 2000
 #: Maximum number of failed attempts in the history of a message.
 HISTORY_LIMIT: Final = 32
+#: Maximum number of parts that are appended to a gathering message, and of its bytes if its queue has no limit.
+APPENDED_PARTS_LIMIT: Final = 4096
+GATHERED_BYTES_LIMIT: Final = 4 * 1024 * 1024
 
 REQUESTS_DIR: Final = "requests"
 #: The socket of the lane, in the root of the mailbox, and its version; see docs/lane.md.
@@ -255,6 +258,7 @@ class State(StrEnum):
 
     READY = "ready"
     DELAYED = "delayed"
+    GATHERING = "gathering"
     INFLIGHT = "inflight"
     HELD = "held"
     DEAD = "dead"
@@ -482,7 +486,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
     Command.BROWSE: (
         _QUEUE,
-        Field("state", Kind.TEXT, "ready, delayed, inflight, held or dead", default="ready"),
+        Field("state", Kind.TEXT, "ready, delayed, gathering, inflight, held or dead", default="ready"),
         _LIMIT,
         _AFTER,
         _PREVIEW,
@@ -533,7 +537,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field("to", Kind.QUEUE, "destination queue", required=True),
         Field("messageKey", Kind.TEXT, "key of one message; without it, queue, state and filter select", default=""),
         Field("queue", Kind.TEXT, "source queue", default=""),
-        Field("state", Kind.TEXT, "ready, delayed or held; all of these if absent", default=""),
+        Field("state", Kind.TEXT, "ready, delayed, gathering or held; all of these if absent", default=""),
         _FILTER,
         _LIMIT,
         _AFTER,
@@ -542,7 +546,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
     Command.PURGE: (
         _QUEUE,
-        Field("state", Kind.TEXT, "ready, delayed, held or dead; ready, delayed and held if absent", default=""),
+        Field(
+            "state",
+            Kind.TEXT,
+            "ready, delayed, gathering, held or dead; all of these but dead if absent",
+            default="",
+        ),
         _FILTER,
         _LIMIT,
         _AFTER,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 #: Format version of written snapshots. A reader accepts older majors (``upgrade``), refuses newer ones, and ignores
 #: fields and kinds that a newer minor has added.
 FORMAT_MAJOR: Final = 2
-FORMAT_MINOR: Final = 0
+FORMAT_MINOR: Final = 1
 OLDEST_MAJOR: Final = 1
 
 SUFFIX: Final = ".jsonl.gz"
@@ -109,8 +109,9 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("queue*", _S, "name of the queue"),
         ("ready*", _I, "ready messages"),
         ("inflight*", _I, "messages in flight"),
-        ("delayed*", _I, "delayed messages"),
+        ("delayed*", _I, "delayed messages, and messages that gather parts"),
         ("held*", _I, "messages on hold"),
+        ("gathering", _I, "those of `delayed` that gather parts"),
         ("dead*", _I, "dead letters"),
         ("oldestReadyAgeMs", _I, "age of the oldest ready message"),
         ("oldestLeaseAgeMs", _I, "age of the oldest lease"),

@@ -18,9 +18,17 @@ def _describe_publish(data):
     lines = [cell(data.get("messageKey"))]
     if data.get("duplicate"):
         lines.append(u"a duplicate of this message: nothing was stored")
+    elif data.get("gathering"):
+        lines.append(_GATHERING.get(data["gathering"], cell(data["gathering"])))
     elif data.get("state"):
         lines.append(u"%s: %s: %s" % tuple(cell(data.get(name)) for name in ("state", "reasonCode", "reason")))
     return u"\n".join(lines)
+
+
+_GATHERING = {
+    "new": u"a new message, which gathers others for a while",
+    "appended": u"appended to this message as a part",
+}
 
 
 def _describe_consume(data):
@@ -47,7 +55,12 @@ def _describe_consume(data):
     failure = message.get("failure")
     if failure:
         rows.append((u"died", u"%s, %s" % (moment(failure.get("failedAtMs")), _reason(failure, "reasonMessage"))))
-    return pairs(rows + [(u"payload", _body(message))])
+    if not message.get("parts"):
+        return pairs(rows + [(u"payload", _body(message))])
+    for number, part in enumerate(message["parts"], 1):
+        rows.append((u"part %d" % number, _body(part)))
+        rows += [(u"  " + label, cell(part[name])) for name, label in _OPTIONAL if part.get(name)]
+    return pairs(rows)
 
 
 def _attempt(message):

@@ -21,7 +21,9 @@ def _describe_status(data):
     rows += [(u"paused", u"publish, consume" if paused == u"both" else paused)]
     if data.get("draining"):
         rows += [(u"draining", u"no new messages are accepted")]
-    for name in ("ready", "inflight", "delayed", "held", "dlq"):
+    for name in ("ready", "inflight", "delayed", "gathering", "held", "dlq"):
+        if name == "gathering" and not counts.get(name):
+            continue
         detail = u", ".join(details.get(name, ()))
         text = cell(counts.get(name)) + (u"  (%s)" % detail if detail else u"")
         rows.append((_STATES.get(name, u"%s" % name), text))
@@ -76,14 +78,30 @@ def _value(value):
 
 def _describe_queues(data):
     rows = []
+    columns = [column for column in _COUNTS if column[0] != "gathering" or _any(data, "gathering")]
     for queue in data.get("queues") or []:
-        row = [cell(queue.get(name)) for name in ("queue", "ready", "inflight", "delayed", "held", "dlq")]
+        row = [cell(queue.get(name)) for name, _ in columns]
         row += [short_duration(queue.get(name)) for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs")]
         rows.append(row + [_paused(queue.get("paused"))])
     if not rows:
         return u"no queues"
-    headers = [u"queue", u"ready", u"infl", u"delay", u"hold", u"dead", u"oldest", u"lease", u"paused"]
+    headers = [label for _, label in columns] + [u"oldest", u"lease", u"paused"]
     return table(headers, rows) + (u"\ndraining: no new messages are accepted" if data.get("draining") else u"")
+
+
+_COUNTS = (
+    ("queue", u"queue"),
+    ("ready", u"ready"),
+    ("inflight", u"infl"),
+    ("delayed", u"delay"),
+    ("gathering", u"gather"),
+    ("held", u"hold"),
+    ("dlq", u"dead"),
+)
+
+
+def _any(data, name):
+    return any(queue.get(name) for queue in data.get("queues") or ())
 
 
 def _describe_inflight(data):

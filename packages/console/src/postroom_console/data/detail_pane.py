@@ -73,6 +73,7 @@ def detail_lines(
         clean(queue.name),
         *_paused(queue, events, wall_ms),
         f"{tr('ready')} {figure(queue.ready)}  {tr('delayed')} {figure(queue.delayed)}  {tr('held')} {queue.held}",
+        *([f"{tr('gathering')} {figure(queue.gathering)}"] if queue.gathering else []),
         *_policy(answers.get("status", {})),
         "",
         *_leases(queue, answers.get("list_inflight", {}), engine_now),

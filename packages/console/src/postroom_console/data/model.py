@@ -34,6 +34,7 @@ class Queue:
     ready: int = 0
     inflight: int = 0
     delayed: int = 0
+    gathering: int = 0
     held: int = 0
     dead: int = 0
     publish_paused: bool = False
@@ -50,8 +51,8 @@ class Queue:
 
     @property
     def backlog(self) -> int:
-        """Messages that are ready, delayed or on hold."""
-        return self.ready + self.delayed + self.held
+        """Messages that are ready, delayed or on hold, or gather parts."""
+        return self.ready + self.delayed + self.gathering + self.held
 
     @property
     def is_paused(self) -> bool:
@@ -159,7 +160,8 @@ def _updated(queue: Queue, entry: Mapping[str, Any], span_s: float) -> Queue:
     before = queue.totals
     paused = entry.get("paused") or {}
     queue.ready, queue.inflight, queue.delayed = int(entry["ready"]), int(entry["inflight"]), int(entry["delayed"])
-    queue.held, queue.dead = int(entry.get("held") or 0), int(entry["dlq"])
+    queue.gathering, queue.held = int(entry.get("gathering") or 0), int(entry.get("held") or 0)
+    queue.dead = int(entry["dlq"])
     queue.publish_paused, queue.consume_paused = bool(paused.get("publish")), bool(paused.get("consume"))
     queue.oldest_ready_ms = entry.get("oldestReadyAgeMs")
     queue.bytes, queue.reasons = int(entry.get("bytes") or 0), dict(entry.get("reasons") or {})

@@ -51,6 +51,7 @@ def queue_columns() -> list[Column]:
         Column(tr("OUT"), _TREND, from_width=100),
         Column(tr("HOLD"), 5, right=True, from_width=110),
         Column(tr("BYTES"), 6, right=True, from_width=110),
+        Column(tr("GATHER"), 6, right=True, from_width=122),
     ]
 
 
@@ -106,6 +107,7 @@ def _queue_row(queue: Queue) -> Row:
             Cell(trend(queue.out_trend), Tone.DIM),
             Cell(figure(queue.held)),
             Cell(size(queue.bytes)),
+            Cell(figure(queue.gathering)),
         ),
         "!" if any(queue.trouble) else " ",
     )

@@ -16,7 +16,9 @@ from .lines import PYTHON, Fields, number, text
 from .redaction import Redaction, Redactor, fit
 
 #: Fields of an event that have columns of other names, or are only for the daemon.
-_OMITTED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "root"})
+_OMITTED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "root"})
+#: The fields of a part that are its body.
+_OF_BODY: Final = frozenset({"text", "json", "base64", "contentType", "name"})
 _COLUMNS: Final[dict[str, tuple[str, type]]] = {
     journal: (column, PYTHON[field.type])
     for field in FIELDS[Kind.EVENT]
@@ -47,7 +49,7 @@ def _form_of(fields: tuple[str, ...]) -> _Form:
     names = tuple(name for name in fields if name in _COLUMNS)
     rest = tuple(name for name in fields if name not in _COLUMNS and name not in _OMITTED)
     columns, types = tuple(_COLUMNS[name][0] for name in names), [_COLUMNS[name][1] for name in names]
-    is_plain = not rest and not {"failure", "message", "body"} & {*fields}
+    is_plain = not rest and not {"failure", "message", "body", "content"} & {*fields}
     form = _Form(names, itemgetter(*names), columns, types, rest, is_plain)
     if len(_forms) < _FORMS_LIMIT:
         _forms[fields] = form
@@ -101,6 +103,8 @@ def _completed(event: Event, line: Fields, rest: Fields, redactor: Redactor) -> 
     header: Fields = {}
     if "message" in event:
         header = _add_message(line, event["message"], redactor)
+    elif "content" in event:
+        header = _add_part(line, event["content"], redactor)
     elif "body" in event and type(event["body"]) is dict:
         line["payloadBytes"] = number(event["body"].get("bytes"))
     if rest or header:
@@ -129,6 +133,15 @@ def _add_failure(line: Fields, failure: Any) -> None:
     line.setdefault("consumer", text(failure.get("consumerId")))
 
 
+def _add_part(line: Fields, part: Any, redactor: Redactor) -> Fields:
+    """Add a body to a line. A part of a gathered message has more: its attributes, and the publisher's other headers,
+    which are returned."""
+    if type(part) is not dict:
+        return {}
+    line.update(redactor.body(part))
+    return _add_message(line, {name: value for name, value in part.items() if name not in _OF_BODY}, redactor)
+
+
 def _add_message(line: Fields, message: Any, redactor: Redactor) -> Fields:
     """Add the body and the attributes of a message to its line; returns the publisher's other headers."""
     if type(message) is not dict:
@@ -136,8 +149,8 @@ def _add_message(line: Fields, message: Any, redactor: Redactor) -> Fields:
     more: Fields = {}
     for name, value in message.items():
         if name == "parts":
-            if type(value) is list and value and type(value[0]) is dict:
-                line.update(redactor.body(value[0]))
+            if type(value) is list and value:
+                more |= _add_part(line, value[0], redactor)
         elif name == "attributes" and type(value) is dict:
             line["attributes"] = redactor.attributes(value.get("json", value.get("text")))
         elif name in ("traceId", "deduplicationKey") and type(value) is str:

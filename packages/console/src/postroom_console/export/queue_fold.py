@@ -67,6 +67,16 @@ class QueueFold:
             self._row(event, queue)
 
     def _take_message(self, event: Event, kind: str, queue: str) -> None:
+        if kind != EventType.PART_APPENDED:
+            self._count_message(event, kind, queue)
+        row = self._row(event, queue)
+        if row and not event.get("ofDead"):
+            totals = row["totals"]
+            totals[kind] = totals.get(kind, 0) + 1
+            if (event.get("failure") or {}).get("reasonCode") == "MESSAGE_EXPIRED":
+                totals["expired"] = totals.get("expired", 0) + 1
+
+    def _count_message(self, event: Event, kind: str, queue: str) -> None:
         key = event["key"]
         before = self._before(event, kind)
         after, due = _after(event, kind, before)
@@ -78,12 +88,6 @@ class QueueFold:
             self._known[key] = (after, due)
         else:
             self._known.pop(key, None)
-        row = self._row(event, queue)
-        if row and not event.get("ofDead"):
-            totals = row["totals"]
-            totals[kind] = totals.get(kind, 0) + 1
-            if (event.get("failure") or {}).get("reasonCode") == "MESSAGE_EXPIRED":
-                totals["expired"] = totals.get("expired", 0) + 1
 
     def _before(self, event: Event, kind: str) -> str | None:
         if kind == EventType.PUBLISHED:
@@ -114,7 +118,7 @@ class QueueFold:
         if row is None:
             nothing = dict.fromkeys(("ready", "inflight", "delayed", "dlq"), 0)
             row = self._rows[queue] = of_queue({"queue": queue, **nothing})
-        for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs", "queueBytes", "reasons"):
+        for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs", "queueBytes", "reasons", "gathering"):
             row[name] = None
         return row
 

@@ -38,6 +38,8 @@ from .transaction import Transaction
 
 log = logging.getLogger(__name__)
 
+#: Types of events that add to what is stored.
+_ADDING: Final = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED})
 #: Engine milliseconds between clock marks.
 MARK_EVERY_MS: Final = 3600 * 1000
 #: Engine milliseconds before the periodic tasks run again after a group with them has failed; and before those run
@@ -326,7 +328,7 @@ class Broker:
         needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
         if self._reserve.has_plenty(needed):
             return
-        adds = any(event["type"] == EventType.PUBLISHED for event in group.events)
+        adds = any(event["type"] in _ADDING for event in group.events)
         if not self._reserve.free_space(needed, release=not adds):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"

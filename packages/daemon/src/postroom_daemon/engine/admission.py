@@ -53,6 +53,13 @@ def check_size(policy: Policy, queue: str, parts: Sequence[Part]) -> None:
             )
 
 
+def check_trace(traceparent: str) -> None:
+    """Raise ``CommandError`` for control characters in a traceparent. Otherwise it is passed on without being parsed,
+    as its specification demands; but others write it into headers, which control characters would break."""
+    if any(char < " " or "\x7f" <= char < "\xa0" for char in traceparent):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "traceparent must not have control characters")
+
+
 def check_rate(context: Context, queue: str, policy: Policy) -> None:
     """Raise ``CommandError`` (ERR_RATE_LIMITED) if messages arrive faster than the queue allows."""
     rate = policy.publish_per_sec
@@ -105,6 +112,21 @@ def make_space(context: Context, queue: str, record: QueueRecord | None, policy:
     for victim in victims:
         context.pending.take(victim)
     return [draft for victim in victims for draft in dropped(victim, ReasonCode.QUEUE_FULL, text)]
+
+
+def has_space(context: Context, queue: str, record: QueueRecord | None, policy: Policy, size: int) -> bool:
+    """Whether a message of a queue may grow by ``size`` bytes."""
+    return not policy.max_bytes or _stored(context, queue, record)[1] + size <= policy.max_bytes
+
+
+def count_for_publisher(context: Context, draft: Draft, size: int) -> None:
+    """Count a message, or a part, for its publisher's quota of stored bytes. Raises ``CommandError`` if it exceeds the
+    quota."""
+    account, usage = context.who.account, context.usage
+    draft["publisher"] = account
+    if usage:
+        context.quotas.check_stored(account, usage.of_account(account) + context.pending.stored, size)
+        context.pending.stored += size
 
 
 def leases_left(context: Context, queue: str, consumer: str, policy: Policy, record: QueueRecord) -> int | None:

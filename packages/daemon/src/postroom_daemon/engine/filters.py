@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from postroom_common.body import Form, Message, Part, decode_message
+from postroom_common.body import GATHERED, Form, Message, Part, decode_message
 from postroom_common.errors import CommandError
 from postroom_common.protocol import DELAY_MS_LIMIT, TEXT_LIMIT, ErrorCode, ReasonCode, State
 
@@ -108,6 +108,12 @@ class Filter:
         )
 
     def _fits_message(self, message: Message) -> bool:
+        """Whether a message fits; of a gathered one, whether one of its parts does."""
+        if GATHERED not in message.carried:
+            return self._fits_part(message)
+        return any(self._fits_part(Message((part,), part.attributes, part.carried)) for part in message.parts)
+
+    def _fits_part(self, message: Message) -> bool:
         wants = self._wants
         if "correlationId" in wants and message.carried.get("correlationId") != wants["correlationId"]:
             return False

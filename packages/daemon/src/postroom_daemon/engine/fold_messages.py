@@ -11,13 +11,14 @@ from postroom_common.protocol import State
 from ..model.lifecycle import check_transition
 from ..model.observer import Observers
 from ..model.principal import stored_account
-from ..model.records import BodyReference, Entry, QueueRecord, history_fact, with_failure
-from ..stores.base import NotStored, Store
+from ..model.records import BodyReference, Entry, QueueRecord, history_fact, part_fact, with_failure
+from ..stores.base import NotStored, Store, note_gathering, put_part
 from .fold_queues import end_claim, queue_of
 
 #: Used for every message, and slow to look up in their classes.
 _PUBLISHED, _LEASED = EventType.PUBLISHED, EventType.LEASED
-_READY, _DELAYED, _INFLIGHT, _DEAD = State.READY, State.DELAYED, State.INFLIGHT, State.DEAD
+_READY, _DELAYED, _GATHERING = State.READY, State.DELAYED, State.GATHERING
+_INFLIGHT, _DEAD = State.INFLIGHT, State.DEAD
 #: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body.
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
@@ -34,6 +35,18 @@ def _published(event: Event, store: Store, observers: Observers) -> None:
         queue_of(event, store)
         _insert(entry, event, store)
     observers.published(entry)
+    if entry.state is _GATHERING:
+        note_gathering(event, store)
+
+
+def _part_appended(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, None, stays=True)
+    size = put_part(event, store)
+    entry.parts = event["part"]
+    entry.size += size
+    store.queue_for_update(entry.queue).bytes += size
+    store.update(entry, before)
+    observers.grown(entry, size)
 
 
 def _insert(entry: Entry, event: Event, store: Store) -> None:
@@ -52,7 +65,7 @@ def _set_options(entry: Entry, event: Event) -> None:
     """Set the optional fields of a new message."""
     entry.due = event.get("dueEngineMs", 0)
     if entry.due > entry.created:
-        entry.state = State.DELAYED
+        entry.state = _GATHERING if "gathering" in event else _DELAYED
     entry.priority = event.get("priority", 0)
     entry.target = event.get("target", "")
     entry.expires = event.get("expiresEngineMs", 0)
@@ -96,6 +109,8 @@ def _ended(event: Event, store: Store, observers: Observers) -> None:
     observers.removed(entry)
     if entry.failures:
         store.put_kv(history_fact(entry.key), None)
+    for number in range(1, entry.parts + 1):
+        store.put_kv(part_fact(entry.key, number), None)
 
 
 def _released(event: Event, store: Store, observers: Observers) -> None:
@@ -248,6 +263,7 @@ def _fail(entry: Entry, event: Event, store: Store) -> None:
 #: The fold of each type of event about a message.
 OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observers], None]]] = {
     EventType.PUBLISHED: _published,
+    EventType.PART_APPENDED: _part_appended,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,
     EventType.ACKED: _ended,

@@ -39,7 +39,7 @@ def message_to_wire(event: Event, store: Store, policies: Policies) -> MessageVi
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    message = open_envelope(store.envelope(entry.key))
+    message = open_envelope(store.message(entry) if entry.parts else store.envelope(entry.key))
     shown = stored_to_wire(entry, message, event.get("as") == "value", event["attempt"])
     if entry.state is _DEAD:
         shown.fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
@@ -95,7 +95,14 @@ def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, An
 
 def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     key = event["key"]
+    if "gathering" in event:
+        return {"messageId": message_id_of(key), "messageKey": key, "gathering": "new"}
     return {"messageId": message_id_of(key), "messageKey": key}
+
+
+def _part_appended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    key = event["key"]
+    return {"messageId": message_id_of(key), "messageKey": key, "gathering": "appended"}
 
 
 def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
@@ -223,6 +230,7 @@ def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies
 
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PUBLISHED: _published,
+    EventType.PART_APPENDED: _part_appended,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,
     EventType.ACKED: _acked,
@@ -237,7 +245,7 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.IMPORTED: _imported,
 }
 #: Types whose answer contains no time.
-_SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.ACKED})
+_SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED, EventType.ACKED})
 
 #: Functions that build the answer from all events of a request, by the ``as`` of its last event's ``reply``.
 _REPLIES_BY_NAME: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {

@@ -89,7 +89,7 @@ class Search:
 
         def envelope() -> bytes:
             self._bytes -= entry.size
-            return store.envelope(entry.key)
+            return store.message(entry)
 
         try:
             return self._wanted.matches(entry, self._moment, history, envelope)

@@ -16,24 +16,27 @@ from postroom_common.protocol import State
 GONE: Final = None
 
 _Step = tuple[State | None, State | None]
-_R, _D, _I, _H, _X = State.READY, State.DELAYED, State.INFLIGHT, State.HELD, State.DEAD
+_R, _D, _G, _I = State.READY, State.DELAYED, State.GATHERING, State.INFLIGHT
+_H, _X = State.HELD, State.DEAD
 
 #: By event type: the steps that it may be, from one state to another.
-#: Becoming due (delayed to ready) is no event: the store derives it from the time. A dead letter that is leased under
-#: its dead-letter address stays dead.
+#: Becoming due (delayed or gathering to ready) is no event: the store derives it from the time, and whoever folds the
+#: journal alone meets a message in its former state. A dead letter that is leased under its dead-letter address stays
+#: dead.
 TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
-    EventType.PUBLISHED: ((GONE, _R), (GONE, _D)),
-    EventType.LEASED: ((_R, _I), (_D, _I), (_X, _X)),
+    EventType.PUBLISHED: ((GONE, _R), (GONE, _D), (GONE, _G)),
+    EventType.PART_APPENDED: ((_G, _G),),
+    EventType.LEASED: ((_R, _I), (_D, _I), (_G, _I), (_X, _X)),
     EventType.LEASE_EXTENDED: ((_I, _I), (_X, _X)),
     EventType.ACKED: ((_I, GONE), (_X, GONE)),
     EventType.RELEASED: ((_I, _R), (_X, _X)),
     EventType.RETRIED: ((_I, _D),),
-    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X)),
-    EventType.DROPPED: ((_I, GONE), (_R, GONE), (_D, GONE), (_H, GONE), (_X, GONE)),
+    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X), (_G, _X)),
+    EventType.DROPPED: ((_I, GONE), (_R, GONE), (_D, GONE), (_G, GONE), (_H, GONE), (_X, GONE)),
     EventType.REPROCESSED: ((_X, _R),),
-    EventType.HELD: ((_R, _H), (_D, _H)),
+    EventType.HELD: ((_R, _H), (_D, _H), (_G, _H)),
     EventType.UNHELD: ((_H, _R), (_H, _D)),
-    EventType.MOVED: ((_R, _R), (_D, _D), (_H, _H)),
+    EventType.MOVED: ((_R, _R), (_D, _D), (_G, _G), (_H, _H)),
     EventType.RETARGETED: ((_R, _R), (_D, _D)),
     EventType.RESCHEDULED: ((_D, _D),),
     EventType.QUARANTINED: ((_X, _X),),

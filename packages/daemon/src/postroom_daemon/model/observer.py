@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from postroom_common.events import Event, EventType
 
@@ -28,6 +28,9 @@ class Observer:
 
     def published(self, entry: Entry) -> None:
         """A new message was stored."""
+
+    def grown(self, entry: Entry, size: int) -> None:
+        """``size`` bytes were added to a message; the entry has them."""
 
     def leased(self, entry: Entry) -> None:
         """A message is in flight; the entry has its lease."""
@@ -55,27 +58,28 @@ class Observers:
         """Show changes to further observers, from the next one on."""
         listed = self._listed
         listed += observers
-        self.published = _of_overriding(listed, "published")
-        self.leased = _of_overriding(listed, "leased")
-        self.lease_ended = _of_overriding(listed, "lease_ended")
-        self.removed = _of_overriding(listed, "removed")
+        self.published: Callable[[Entry], None] = _of_overriding(listed, "published")
+        self.grown: Callable[[Entry, int], None] = _of_overriding(listed, "grown")
+        self.leased: Callable[[Entry], None] = _of_overriding(listed, "leased")
+        self.lease_ended: Callable[[Entry], None] = _of_overriding(listed, "lease_ended")
+        self.removed: Callable[[Entry], None] = _of_overriding(listed, "removed")
         for one in observers:
             for type_ in one.event_types:
                 self.by_type.setdefault(type_, []).append(one.folded)
 
 
-def _of_overriding(observers: list[Observer], name: str) -> Callable[[Entry], None]:
+def _of_overriding(observers: list[Observer], name: str) -> Callable[..., None]:
     """One function that calls the method ``name`` of each observer that overrides it: the method itself if it is the
     only one, since this is called for every message."""
-    calls: list[Callable[[Entry], None]] = [
+    calls: list[Callable[..., None]] = [
         getattr(one, name) for one in observers if getattr(type(one), name) is not getattr(Observer, name)
     ]
     if len(calls) == 1:
         return calls[0]
 
-    def call_all(entry: Entry) -> None:
+    def call_all(*arguments: Any) -> None:
         for call in calls:
-            call(entry)
+            call(*arguments)
 
     return call_all
 

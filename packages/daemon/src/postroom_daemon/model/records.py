@@ -90,7 +90,8 @@ class Entry:
     others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
     ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' if there is none, or if it is
     unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy. ``place`` is the id of the
-    event that last returned it to the end of its priority run; 0: none did.
+    event that last returned it to the end of its priority run; 0: none did. ``parts`` is how many parts were appended
+    to its body, which the store has beside it (``part_fact``); a message that gathers parts is ready at ``due``.
     """
 
     key: str
@@ -121,6 +122,7 @@ class Entry:
     publisher_uid: str = ""
     retry_limit: int = 0
     place: int = 0
+    parts: int = 0
 
     def copy(self) -> Entry:
         """The entry as it is now, to be changed. ``dataclasses.replace`` takes six times as long."""
@@ -129,7 +131,7 @@ class Entry:
             self.attempt, self.due, self.lease_id, self.consumer_id, self.lease_until, self.leased_at, self.dead_at,
             self.failures, self.phase, self.size, self.reason, self.expires, self.fallback, self.due_wall,
             self.order_key, self.claim, self.holder_uid, self.publisher_uid, self.retry_limit,
-            self.place,
+            self.place, self.parts,
         )  # fmt: skip
 
     @property
@@ -176,6 +178,7 @@ _ENTRY_NAMES: Final = {
     "publisherUid": "publisher_uid",
     "retryLimit": "retry_limit",
     "place": "place",
+    "parts": "parts",
 }
 
 
@@ -232,6 +235,19 @@ def history_fact(key: str) -> str:
     """Name of the fact that keeps a message's failed attempts: a list, newest last. It is apart from the entry, which
     is read and written at each delivery."""
     return HISTORY + key
+
+
+#: Prefix of the names of parts.
+PART: Final = "part:"
+#: Digits of the number in the name of a part.
+PART_DIGITS: Final = 6
+
+
+def part_fact(key: str, number: int) -> str:
+    """Name of the fact that is a part of a message, as it is stored: the first that was appended has number 1. Like the
+    history, it is apart from the entry and from the first part, so that appending costs the same however many there
+    are."""
+    return f"{PART}{number:0{PART_DIGITS}d}:{key}"
 
 
 def last_failure(history: list[dict[str, Any]] | None) -> dict[str, Any]:
@@ -360,7 +376,9 @@ class QueueRecord:
     """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time.
 
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
-    ``used`` is when something last happened in it, ``deaths`` when messages died.
+    ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering`` is the message to which
+    parts are appended, by the account whose parts it gathers ('': everyone's); it may have become ready, or be gone.
+    Never changed in place.
     """
 
     name: str
@@ -376,6 +394,7 @@ class QueueRecord:
     reasons: dict[str, int] = field(default_factory=dict)
     used: int = 0
     deaths: Deaths = NO_DEATHS
+    gathering: dict[str, str] = field(default_factory=dict)
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""
@@ -398,6 +417,7 @@ class QueueRecord:
             self.reasons.copy(),
             self.used,
             self.deaths,
+            self.gathering,
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
@@ -421,6 +441,7 @@ class QueueRecord:
             "reasons": self.reasons,
             "usedEngineMs": self.used,
             **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
+            **({"gathering": self.gathering} if self.gathering else {}),
         }
 
     @classmethod
@@ -440,4 +461,5 @@ class QueueRecord:
             reasons=data.get("reasons", {}),
             used=data.get("usedEngineMs", 0),
             deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
+            gathering=data.get("gathering", {}),
         )

@@ -45,10 +45,18 @@ class Usage(Observer):
         if entry.publisher_uid:
             self._note(entry, entry.size)
 
+    def grown(self, entry: Entry, size: int) -> None:
+        """See ``Observer``."""
+        if entry.publisher_uid and self._is_counted(entry):
+            self._note(entry, size)
+
     def removed(self, entry: Entry) -> None:
         """See ``Observer``."""
-        if entry.publisher_uid and (self.is_complete or entry.seq > self._since or entry.key <= self.counted):
+        if entry.publisher_uid and self._is_counted(entry):
             self._note(entry, -entry.size)
+
+    def _is_counted(self, entry: Entry) -> bool:
+        return self.is_complete or entry.seq > self._since or entry.key <= self.counted
 
     def count(self, page: list[Entry], is_last: bool) -> None:
         """Count the next stored messages in the order of their keys; those from after the start are counted already."""

@@ -163,7 +163,7 @@ def _configured(layers: tuple[tuple[dict[str, str], Layer], ...], rules: Message
 
 def _accepts_anything(policy: Policy, rules: MessageRules | None) -> bool:
     limited = policy.max_message_bytes or policy.publish_per_sec or policy.max_messages or policy.max_bytes
-    return not limited and policy.deduplication == "off" and not policy.schema and rules is None
+    return not (limited or policy.gather_ms) and policy.deduplication == "off" and not policy.schema and rules is None
 
 
 def _cache(cache: dict[str, T], queue: str, value: T) -> None:

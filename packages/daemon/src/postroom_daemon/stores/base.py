@@ -19,17 +19,22 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
+import orjson
+
+from postroom_common.body import with_parts
 from postroom_common.errors import PostroomError
-from postroom_common.events import Event
+from postroom_common.events import Event, raw_json
 from postroom_common.protocol import State
 
-from ..model.records import BodyReference, Entry, Loss, QueueRecord
+from ..model.records import BodyReference, Entry, Loss, QueueRecord, part_fact
 from ..platform.files import FULL_ERRNOS
 
 #: Why a damaged checkpoint of a store goes to quarantine.
 DAMAGED_CHECKPOINT: Final = "a checkpoint that cannot be read"
-#: The states in which a message may be leased.
+#: The states in which a message may be leased, those that end at a time, and those in which it may expire.
 LEASED: Final = (State.INFLIGHT, State.DEAD)
+TIMED: Final = (State.DELAYED, State.GATHERING)
+EXPIRING: Final = (State.READY, *TIMED)
 
 Cursor = tuple[str | int, ...]
 """Where a page of ``Pages.scan`` ended. Its content is the store's business."""
@@ -96,8 +101,8 @@ class Due(ABC):
 
     @abstractmethod
     def promote(self, now: int, limit: int) -> list[str]:
-        """Make at most ``limit`` delayed messages ready whose time has come, oldest due time first, then in publish
-        order. Returns their queues in that order."""
+        """Make at most ``limit`` delayed or gathering messages ready whose time has come, oldest due time first, then
+        in publish order. Returns their queues in that order."""
 
     @abstractmethod
     def ended_leases(self, now: int, limit: int) -> list[Entry]:
@@ -106,8 +111,8 @@ class Due(ABC):
 
     @abstractmethod
     def expiring(self, now: int, limit: int) -> list[Entry]:
-        """At most ``limit`` ready or delayed messages whose ``next_expiry`` has come, oldest first, then in publish
-        order. Changes nothing."""
+        """At most ``limit`` messages in a state of ``EXPIRING`` whose ``next_expiry`` has come, oldest first, then in
+        publish order. Changes nothing."""
 
     @abstractmethod
     def next_time(self) -> int | None:
@@ -120,12 +125,14 @@ class Pages(ABC):
     @abstractmethod
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         """A page of a queue's messages in a state, beginning behind ``after`` (() for the first page), and where the
-        next page begins (() if there is none). '' means all queues, for messages in flight and delayed only.
+        next page begins (() if there is none). '' means all queues, for messages in flight, delayed and
+        gathering only.
 
         In the order in which they come next: ready messages by target, those for anyone first, as they would be
-        delivered, and behind all others those that wait for another of their ordering key; delayed by due time; in
-        flight by the end of their lease; on hold by publish order; dead by time of death. A page may be short, or
-        empty, without being the last. A message that does not change while the pages are read is in exactly one.
+        delivered, and behind all others those that wait for another of their ordering key; delayed and gathering
+        by due time; in flight by the end of their lease; on hold by publish order; dead by time of death. A page may be
+        short, or empty, without being the last. A message that does not change while the pages are read is in exactly
+        one.
         """
 
     @abstractmethod
@@ -377,8 +384,21 @@ class Store(ABC):
 
     @abstractmethod
     def envelope(self, key: str) -> bytes:
-        """The message's body and headers as JSON bytes, exactly as published. Raises ``StoreError`` if there is no such
-        message; ``BodyLost`` if its body is lost; ``BodyUnread`` if the disk does not return it now."""
+        """The message's body and headers as JSON bytes, exactly as published, without parts that were appended (see
+        ``message``). Raises ``StoreError`` if there is no such message; ``BodyLost`` if its body is lost;
+        ``BodyUnread`` if the disk does not return it now."""
+
+    def appended(self, entry: Entry) -> list[dict[str, Any]]:
+        """The parts that were appended to a message, in order. Raises ``BodyLost`` if one of them is lost."""
+        parts = [self.get_kv(part_fact(entry.key, number)) for number in range(1, entry.parts + 1)]
+        if None in parts:
+            raise BodyLost(entry.key, f"part {parts.index(None) + 1} of those that were appended is missing")
+        return parts
+
+    def message(self, entry: Entry) -> bytes:
+        """As ``envelope``, with all parts that were appended."""
+        envelope = self.envelope(entry.key)
+        return with_parts(envelope, self.appended(entry)) if entry.parts else envelope
 
     @abstractmethod
     def insert(self, entry: Entry, envelope: bytes) -> None:
@@ -386,7 +406,8 @@ class Store(ABC):
 
     @abstractmethod
     def update(self, entry: Entry, before: State) -> None:
-        """Store an entry's changes; ``before`` is the state it had."""
+        """Store an entry's changes; ``before`` is the state it had. Its size counts as it was when it was stored: who
+        changes it, changes the ``bytes`` of its queue."""
 
     @abstractmethod
     def move(self, entry: Entry, source: str, before: State) -> None:
@@ -438,3 +459,20 @@ class Store(ABC):
     @abstractmethod
     def put_kv(self, name: str, value: Any) -> None:
         """Store a JSON value under ``name``; None removes it."""
+
+
+def put_part(event: Event, store: Store) -> int:
+    """Store the part that an event appends to its message. Returns its size in bytes."""
+    part = raw_json(event["content"])
+    store.put_kv(part_fact(event["key"], event["part"]), orjson.loads(part))
+    return len(part)
+
+
+def note_gathering(event: Event, store: Store) -> None:
+    """Note that parts are appended to a new message from now on. Forgets the messages that are ready by now."""
+    if store.queue(event["queue"]) is None:
+        return
+    record = store.queue_for_update(event["queue"])
+    entries = {account: store.get(key) for account, key in record.gathering.items()}
+    still = {account: entry.key for account, entry in entries.items() if entry and entry.state is State.GATHERING}
+    record.gathering = {**still, event["gathering"]: event["key"]}

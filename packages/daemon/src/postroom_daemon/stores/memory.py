@@ -12,7 +12,7 @@ from postroom_common.protocol import State
 
 from ..model.observer import Participant
 from ..model.records import Entry, QueueRecord
-from .base import Audit, Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
+from .base import EXPIRING, TIMED, Audit, Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
 from .book import QueueBook
 from .undoable import Undoable
 
@@ -103,11 +103,11 @@ class MemoryStore(Store, Due, Pages):
         if entry.state is State.READY:
             heap = self._ready.setdefault((entry.queue, entry.target), [])
             heapq.heappush(heap, (-entry.priority, entry.turn, entry.key))
-        elif entry.state is State.DELAYED:
+        elif entry.state in TIMED:
             heapq.heappush(self._due, (entry.due, *hint))
         if entry.lease_until:
             heapq.heappush(self._leases, (entry.lease_until, *hint))
-        if entry.next_expiry and entry.state in (State.READY, State.DELAYED):
+        if entry.next_expiry and entry.state in EXPIRING:
             heapq.heappush(self._expiries, (entry.next_expiry, *hint))
 
     def _update_turns(self, changed: Entry) -> None:
@@ -152,10 +152,10 @@ class MemoryStore(Store, Due, Pages):
         while len(queues) < limit and self._due and self._due[0][0] <= now:
             due, _, key = heapq.heappop(self._due)
             entry = self._entries.values.get(key)
-            if entry and entry.state is State.DELAYED and entry.due == due:
+            if entry and entry.state in TIMED and entry.due == due:
                 ready = entry.copy()
                 ready.state = State.READY
-                self.update(ready, State.DELAYED)
+                self.update(ready, entry.state)
                 queues.append(entry.queue)
         return queues
 
@@ -163,12 +163,7 @@ class MemoryStore(Store, Due, Pages):
         return self._over(self._leases, now, limit, lambda entry: entry.lease_until)
 
     def expiring(self, now: int, limit: int) -> list[Entry]:
-        return self._over(
-            self._expiries,
-            now,
-            limit,
-            lambda entry: entry.next_expiry if entry.state in (State.READY, State.DELAYED) else 0,
-        )
+        return self._over(self._expiries, now, limit, lambda entry: entry.next_expiry if entry.state in EXPIRING else 0)
 
     def _over(self, heap: list[_Hint], now: int, limit: int, end: Callable[[Entry], int]) -> list[Entry]:
         """The messages of a heap whose time has come."""
@@ -210,7 +205,7 @@ class MemoryStore(Store, Due, Pages):
         match entry.state:
             case State.READY:
                 return (not self._is_next(entry), entry.target, -entry.priority, entry.turn)
-            case State.DELAYED:
+            case State.DELAYED | State.GATHERING:
                 return (entry.due, entry.seq)
             case State.INFLIGHT:
                 return (entry.lease_until, entry.seq)

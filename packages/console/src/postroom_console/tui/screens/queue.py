@@ -23,6 +23,7 @@ from ..row_list import RowList
 _STATES: Final = (
     mark("ready"),
     mark("delayed"),
+    mark("gathering"),
     mark("inflight"),
     mark("held"),
     mark("dead"),
@@ -101,6 +102,8 @@ class QueueView(PagedView):
         words = [f"{clean(self._queue)}:"]
         for state in _STATES:
             number = figure(getattr(queue, state)) if queue else "-"
+            if state == "gathering" != self._state and number in ("0", "-"):  # few queues gather
+                continue
             words.append(f"[{tr(state)} {number}]" if state == self._state else f"{tr(state)} {number}")
         words += [self.pages.range_text(self.answer()), self.marked_text()]
         return " ".join(filter(None, words))

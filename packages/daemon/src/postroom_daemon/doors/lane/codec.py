@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import Form, Part, part_from_wire, value_to_wire
+from postroom_common.body import GATHERED, Form, Part, part_from_wire, parts_to_wire, value_to_wire
 from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError
 from postroom_common.lane import encode_frame
@@ -91,8 +91,8 @@ def _shower(bodies: list[bytes]) -> Callable[[Any], dict[str, Any]]:
         bodies.extend(part.data for part in view.parts)
         shown = {**view.fields, **_described(view.parts[0], view.as_value)}
         shown["attributes"] = value_to_wire(view.attributes, view.as_value)
-        if len(view.parts) > 1:
-            shown["parts"] = [_described(part, view.as_value) | {"name": part.name} for part in view.parts]
+        if len(view.parts) > 1 or GATHERED in view.fields:
+            shown["parts"] = parts_to_wire(view.parts, view.as_value, _described)
         return shown
 
     return show

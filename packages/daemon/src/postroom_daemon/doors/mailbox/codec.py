@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from postroom_common.body import part_to_wire, value_to_wire
+from postroom_common.body import GATHERED, part_to_wire, parts_to_wire, value_to_wire
 from postroom_common.codec import encode_error, encode_reply
 
 from ...model.request import Answer, MessageView
@@ -23,8 +23,11 @@ def show(view: Any) -> dict[str, Any]:
     """A message in an answer, for ``orjson``. Raises ``TypeError`` for anything else."""
     if type(view) is not MessageView:
         raise TypeError(f"an answer contains {type(view).__name__}")
-    body = part_to_wire(view.parts[0], view.as_value)  # the mailbox has no way to show the others
-    return {**view.fields, **body, "attributes": value_to_wire(view.attributes, view.as_value)}
+    body = part_to_wire(view.parts[0], view.as_value)
+    shown = {**view.fields, **body, "attributes": value_to_wire(view.attributes, view.as_value)}
+    if GATHERED in view.fields:
+        shown["parts"] = parts_to_wire(view.parts, view.as_value)
+    return shown
 
 
 def plain(data: dict[str, Any]) -> dict[str, Any]:

@@ -129,7 +129,10 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
             if entry.state is _READY:
                 if 0 < entry.expires <= context.now.engine:
                     raise Expired(entry)
-                store.envelope(entry.key)
+                if entry.parts:
+                    store.message(entry)
+                else:
+                    store.envelope(entry.key)
             if has_limit:
                 quotas.check_leases(account, leases)
                 leases += entry.state is _READY
@@ -181,7 +184,7 @@ def _oldest_dead_letters(context: Context, name: str) -> Iterator[Entry]:
             skipped += 1
             continue
         try:
-            context.store.envelope(entry.key)
+            context.store.message(entry)
         except (BodyLost, BodyUnread):
             skipped += 1
             continue

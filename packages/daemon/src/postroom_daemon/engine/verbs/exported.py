@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from postroom_common.body import CARRIED, check_part
+from postroom_common.body import CARRIED, GATHERED, check_gathered_part, check_part, with_parts
 from postroom_common.errors import CommandError, ConfigurationError
 from postroom_common.events import raw_json
 from postroom_common.policy import read_layer
@@ -76,7 +76,7 @@ _SCHEDULE_TEXTS: Final = ("queue", "cron", "timezone", "missed")
 
 
 class Exported(NamedTuple):
-    """A message of another root: its entry, its failed attempts and its body."""
+    """A message of another root: its entry, its failed attempts and its body, with all parts."""
 
     entry: Entry
     history: list[dict[str, Any]]
@@ -135,6 +135,7 @@ def exported_message(data: Any) -> Exported:
     if data.get("fallbackEngineMs") and not data.get("target"):
         raise invalid(what, "fallbackEngineMs is when its target ends, and it has no target")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
+    entry.parts = 0
     return Exported(entry, _history(data, what), _body(data, what))
 
 
@@ -152,11 +153,13 @@ def _history(data: dict[str, Any], what: str) -> list[dict[str, Any]]:
 
 def _body(data: dict[str, Any], what: str) -> bytes:
     envelope = data.get("message")
-    if type(envelope) is not dict or set(envelope) - {"parts", "attributes", *CARRIED}:
+    if type(envelope) is not dict or set(envelope) - {"parts", "attributes", GATHERED, *CARRIED}:
         raise invalid(what, "message must be an object with parts, and nothing that is unknown")
-    parts = envelope.get("parts")
-    if type(parts) is not list or len(parts) != 1:
-        raise invalid(what, "message.parts must be an array of one part")
+    parts, appended = envelope.get("parts"), data.get("appended", [])
+    if GATHERED in envelope:
+        return _gathered(envelope, parts, appended, what)
+    if type(parts) is not list or len(parts) != 1 or appended:
+        raise invalid(what, "message.parts must be an array of one part, and only a gathered message has more")
     for part in [*parts, *([envelope["attributes"]] if "attributes" in envelope else [])]:
         fault = check_part(part)
         if fault:
@@ -165,6 +168,19 @@ def _body(data: dict[str, Any], what: str) -> bytes:
         if type(envelope.get(name, "")) not in (str, int, float):
             raise invalid(what, f"message.{name} must be a string or a number")
     return raw_json(envelope)
+
+
+def _gathered(envelope: dict[str, Any], parts: Any, appended: Any, what: str) -> bytes:
+    """The body of a gathered message with all parts."""
+    if set(envelope) != {"parts", GATHERED} or envelope[GATHERED] is not True:
+        raise invalid(what, f"message must have only parts and {GATHERED}, which is true")
+    if type(parts) is not list or not parts or type(appended) is not list:
+        raise invalid(what, "message.parts must be an array of parts, and appended an array")
+    for part in [*parts, *appended]:
+        fault = check_gathered_part(part)
+        if fault:
+            raise invalid(what, fault)
+    return with_parts(raw_json(envelope), appended)
 
 
 def invalid(what: str, fault: str) -> CommandError:

@@ -28,6 +28,7 @@ from .exported import (
     exported_message,
     exported_queue,
 )
+from .gathering import EVERYONE
 from .schedules import SCHEDULES_LIMIT
 
 #: The failure of a dead letter that was exported without its history.
@@ -39,7 +40,7 @@ _UNKNOWN_FAILURE: Final = {
     "attempt": 0,
 }
 #: States in which the due time of a message still matters.
-_WAITING: Final = (State.DELAYED, State.HELD)
+_WAITING: Final = (State.DELAYED, State.GATHERING, State.HELD)
 
 
 def import_state(context: Context, fields: Fields) -> Decision:
@@ -188,6 +189,8 @@ class _EventWriter:
             "retryLimit": entry.retry_limit,
         }
         facts |= {name: value for name, value in options.items() if value}
+        if due and entry.state is State.GATHERING:
+            facts["gathering"] = EVERYONE
         if entry.claim and self._claimable(entry.queue, entry.claim):
             facts["claim"] = {"name": entry.claim}
         self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))

@@ -23,12 +23,12 @@ from ..fields import Fields
 from ..filters import Filter
 from ..replies import stored_to_wire
 from ..selection import Page, select, select_leases
-from .lookup import as_of, message_at, message_of
+from .lookup import as_of, message_at, message_of, named_states
 
 #: Maximum size of the bodies on one page; a page of large ones is shorter than requested.
 PAGE_BYTES: Final = 2 * 1024 * 1024
 #: Fields of an event that are not shown: the body, and those that only the daemon needs.
-_INTERNAL: Final = ("message", "body", "crc", "req", "grp", "gn", "n", "epoch", "reply", "key")
+_INTERNAL: Final = ("message", "body", "content", "crc", "req", "grp", "gn", "n", "epoch", "reply", "key")
 
 
 def browse(context: Context, fields: Fields) -> Decision:
@@ -36,7 +36,7 @@ def browse(context: Context, fields: Fields) -> Decision:
     queue, state = fields["queue"], fields["state"]
     context.require(Verb.BROWSE, queue)
     if state not in list(State):
-        raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {', '.join(State)}")
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {named_states(State)}")
     wanted = Filter(fields["filter"])
     page = select(context, queue, (State(state),), wanted, fields["after"], fields["limit"])
     fitting = _count_that_fits(page.entries)
@@ -159,7 +159,7 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
     times = {"expiresEngineMs": entry.expires, "targetFallbackEngineMs": entry.fallback, "deliverAt": entry.due_wall}
     own = {"retryLimit": entry.retry_limit}
     shown |= {name: value for name, value in (texts | times | own).items() if value}
-    if entry.state in (State.DELAYED, State.HELD) and entry.due > now.engine:
+    if entry.state in (State.DELAYED, State.GATHERING, State.HELD) and entry.due > now.engine:
         shown["availableAtEngineMs"] = entry.due
     if entry.lease_id:
         shown |= {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from postroom_common.body import Message, decode_message
 from postroom_common.errors import CommandError
-from postroom_common.protocol import ErrorCode, birthplace
+from postroom_common.protocol import ErrorCode, State, birthplace
 
 from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
@@ -42,10 +43,15 @@ def existing_message(context: Context, key: str, verb: Verb) -> Entry:
     return entry
 
 
+def named_states(states: Iterable[State]) -> str:
+    """States for the text of an error. The published vectors have these texts, without the state that came later."""
+    return ", ".join(state for state in states if state is not State.GATHERING)
+
+
 def message_of(context: Context, entry: Entry) -> Message | None:
     """The body and headers of a message; None if they are lost or cannot be read."""
     try:
-        return decode_message(context.store.envelope(entry.key))
+        return decode_message(context.store.message(entry))
     except (BodyLost, BodyUnread):
         return None
 

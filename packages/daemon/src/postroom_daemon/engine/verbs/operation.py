@@ -15,14 +15,14 @@ from ..fields import Fields
 from ..filters import Filter
 from ..selection import Page, select
 from .addresses import queue_created, refuse_address
-from .lookup import existing_message, existing_queue
+from .lookup import existing_message, existing_queue, named_states
 from .terminations import QUARANTINED, about, dropped
 
 #: Maximum number of messages that one request discards with their queue.
 DISCARDED: Final = 1000
 #: States of the backlog, in the order in which a request visits them, so that it does not miss a message that becomes
 #: due or is unheld meanwhile.
-WAITING: Final = (State.HELD, State.DELAYED, State.READY)
+WAITING: Final = (State.HELD, State.GATHERING, State.DELAYED, State.READY)
 
 
 def hold(context: Context, fields: Fields) -> Decision:
@@ -152,7 +152,7 @@ def _selected(context: Context, fields: Fields, queue: str, allowed: tuple[State
     if fields["state"]:
         if fields["state"] not in allowed:
             why = f": {_IN_FLIGHT}" if fields["state"] == State.INFLIGHT else ""
-            raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {', '.join(allowed)}{why}")
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {named_states(allowed)}{why}")
         states = (State(fields["state"]),)
     after, again = fields["after"], False
     if after.startswith(_AGAIN):

@@ -23,13 +23,16 @@ from ..admission import (
     check_body,
     check_rate,
     check_size,
+    check_trace,
     claim_of,
+    count_for_publisher,
     first_of,
     make_space,
 )
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..replies import duplicate_of
+from . import gathering
 from .addresses import queue_created
 from .terminations import died, failure
 
@@ -106,7 +109,12 @@ def _admitted(context: Context, fields: Fields, record: QueueRecord | None, poli
     check_size(policy, queue, parts)
     invalid = check_body(context.policies, policy, queue, parts[0])
     check_rate(context, queue, policy)
-    draft, size = _published(context, fields, policy, parts)
+    gathers = policy.gather_ms and not invalid and gathering.gathers(fields, parts, claim)
+    part = gathering.part_of(fields, parts[0]) if gathers else None
+    appended = gathering.append(context, fields, policy, record, part, claim) if part else None
+    if appended:
+        return [appended], None
+    draft, size = _published(context, fields, policy, parts, part)
     if claim and policy.dlq_enabled:  # a dead letter has its claim, too
         draft["claim"] = claim.to_json()
     if invalid:
@@ -116,6 +124,8 @@ def _admitted(context: Context, fields: Fields, record: QueueRecord | None, poli
         try:
             before, end = make_space(context, queue, record, policy, size), []
         except QueueFull as full:
+            if part:  # it dies instead of gathering others
+                del draft["gathering"], draft["dueEngineMs"]
             before, end = [], _end(context, draft, size, ReasonCode.QUEUE_FULL, full.text)
         except CommandError:
             pending.stored -= size if "publisher" in draft else 0
@@ -125,6 +135,8 @@ def _admitted(context: Context, fields: Fields, record: QueueRecord | None, poli
         draft["claim"] = claim.to_json()
     drafts = [*made, *before, draft, *end]
     _record(context, drafts, draft, claim if is_stored else None, size)
+    if part and not end:
+        pending.gathering[queue, draft["gathering"]] = _entry(context, draft, size)
     if policy.overflow == "drop-oldest" and not end and "dueEngineMs" not in draft:
         context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
     return drafts, _result(draft["key"], end, is_stored)
@@ -157,8 +169,10 @@ def _named(key: str) -> dict[str, Any]:
     return {"messageId": message_id_of(key), "messageKey": key}
 
 
-def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Part, ...]) -> tuple[Draft, int]:
-    """The event of a new message, and its stored size."""
+def _published(
+    context: Context, fields: Fields, policy: Policy, parts: tuple[Part, ...], first: Part | None = None
+) -> tuple[Draft, int]:
+    """The event of a new message, and its stored size. With ``first``, it gathers parts, of which this is the first."""
     queue, now = fields["queue"], context.now
     draft: Draft = {"type": _PUBLISHED, "queue": queue, "key": f"msg:{queue}:{context.ids.message(now.wall)}"}
     if _options(fields) == _NO_OPTIONS:
@@ -167,9 +181,11 @@ def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Pa
         envelope = encode_message(parts)
     else:
         envelope = _with_options(draft, fields, policy, parts, now)
+    if first:
+        envelope = gathering.begin(context, draft, policy, first)
     size = len(envelope)
     if context.who.account not in context.quotas.exempt:
-        _count_for_publisher(context, draft, size)
+        count_for_publisher(context, draft, size)
     draft["message"] = orjson.Fragment(envelope)
     return draft, size
 
@@ -178,7 +194,7 @@ def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Par
     """Record the options of a new message in its event. Returns the message as it is stored. Raises
     ``CommandError``."""
     if fields["traceparent"]:
-        _check_trace(fields["traceparent"])
+        check_trace(fields["traceparent"])
     attributes, priority = None, fields["priority"]
     if fields["attributes"] not in _NO_ATTRIBUTES:
         attributes = value_from_wire(fields["attributes"])
@@ -216,25 +232,10 @@ def _retry_limit(given: Any, policy: Policy) -> int:
     raise CommandError(ErrorCode.INVALID_REQUEST, text)
 
 
-def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
-    """Count a message for its publisher's quota of stored bytes. Raises ``CommandError`` if it exceeds the quota."""
-    account, usage = context.who.account, context.usage
-    draft["publisher"] = account
-    if usage:
-        context.quotas.check_stored(account, usage.of_account(account) + context.pending.stored, size)
-        context.pending.stored += size
-
-
-def _check_trace(traceparent: str) -> None:
-    """Raise ``CommandError`` for control characters in a traceparent. Otherwise it is passed on without being parsed,
-    as its specification demands; but others write it into headers, which control characters would break."""
-    if any(char < " " or "\x7f" <= char < "\xa0" for char in traceparent):
-        raise CommandError(ErrorCode.INVALID_REQUEST, "traceparent must not have control characters")
-
-
 def _entry(context: Context, draft: Draft, size: int) -> Entry:
     """A message as it will be stored."""
-    state = State.DELAYED if "dueEngineMs" in draft else State.READY
+    waiting = State.GATHERING if "gathering" in draft else State.DELAYED
+    state = waiting if "dueEngineMs" in draft else State.READY
     claim = draft.get("claim", {})
     name = claim.get("name", "") if "untilEngineMs" not in claim else ""
     return Entry(draft["key"], draft["queue"], state, 0, 0, context.now.wall, context.now.engine, size=size, claim=name)

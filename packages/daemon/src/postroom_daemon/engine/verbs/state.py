@@ -98,6 +98,8 @@ def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
         shown["history"] = store.get_kv(history_fact(entry.key)) or []
     try:
         envelope = store.envelope(entry.key)
+        if entry.parts:
+            shown["appended"] = store.appended(entry)
     except BodyLost:
         return shown | {"bodyLost": True}, 0
-    return shown | {"message": orjson.Fragment(envelope)}, len(envelope)
+    return shown | {"message": orjson.Fragment(envelope)}, max(len(envelope), entry.size)

@@ -22,7 +22,7 @@ from ...model.records import (
 from ...observe.state import of_store
 from ...observe.state.model import Message, State, body_of
 from ...platform.clock import Clock, Mark, Now
-from ...stores.base import Store
+from ...stores.base import TIMED, Store
 from .compare_kv import corrections
 from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage, lies_in
@@ -33,7 +33,7 @@ FIXED: Final = (
 )  # fmt: skip
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
-    "expires", "fallback", "claim", "holder_uid", "place",
+    "expires", "fallback", "claim", "holder_uid", "place", "parts",
 )  # fmt: skip
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
@@ -157,6 +157,8 @@ class Comparison:
         pending = said.event > self._at
         if not pending:
             wrong += self._changing(said, entry, message.get("history", []))
+            if said.known is None and "bodyLost" not in message and message.get("appended", []) != said.appended:
+                wrong.append("the parts that were appended to it are not what their events say")
         if wrong:
             uncertain = said.event < self.doubt
             kind = Kind.MESSAGE_UNCERTAIN if uncertain else Kind.MESSAGE_WRONG
@@ -175,8 +177,8 @@ class Comparison:
         return wrong
 
     def _state_now(self, said: Entry, found: Entry) -> MessageState:
-        """The state that a message should have. No event says that a delayed one became ready by time."""
-        if said.state is MessageState.DELAYED and said.due <= self._now and found.state is MessageState.READY:
+        """The state that a message should have. No event says that one became ready by time."""
+        if said.state in TIMED and said.due <= self._now and found.state is MessageState.READY:
             return MessageState.READY
         return said.state
 
@@ -228,8 +230,8 @@ class Comparison:
     def _merged(self, counts: dict[str, int]) -> dict[str, int]:
         if not self._shifting:
             return counts
-        ready, delayed = MessageState.READY, MessageState.DELAYED
-        return counts | {ready: counts[ready] + counts[delayed], delayed: 0}
+        ready = MessageState.READY
+        return counts | {ready: sum(counts[state] for state in (ready, *TIMED)), **dict.fromkeys(TIMED, 0)}
 
     def _check_record(self, record: QueueRecord, said: QueueRecord) -> Iterator[Difference]:
         name, defined_by = record.name, self._rebuilt.folded.defined_by

@@ -21,7 +21,16 @@ from postroom_common.protocol import HISTORY_LIMIT, State
 
 from ...config.settings import Settings
 from ...journal.segments import read_requests
-from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, dlq_fact, history_fact, no_counts
+from ...model.records import (
+    FACT_CLOCK,
+    BodyReference,
+    Entry,
+    QueueRecord,
+    dlq_fact,
+    history_fact,
+    no_counts,
+    part_fact,
+)
 from ...observe.state.model import Message
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
 from ...platform.quarantine import Quarantine
@@ -144,6 +153,7 @@ class Fixer:
             self._insert_body(entry, raw_json(event["message"]))
         else:
             store.bodies.insert(entry, _reference(event, entry))
+        self._put_parts(entry, said.appended)
         self._put_history(entry, said.history)
 
     def _insert_body(self, entry: Entry, body: bytes) -> None:
@@ -154,6 +164,10 @@ class Fixer:
             store.bodies.insert(entry, reference)
         else:
             store.insert(entry, body)
+
+    def _put_parts(self, entry: Entry, appended: list[Any]) -> None:
+        for number, part in enumerate(appended, 1):
+            self._store.put_kv(part_fact(entry.key, number), part)
 
     def _put_history(self, entry: Entry, history: list[Any]) -> None:
         self._store.put_kv(history_fact(entry.key), history or None)
@@ -183,6 +197,7 @@ class Fixer:
             store.bodies.insert(entry, _reference(event, entry))
         else:
             store.insert(entry, body)  # hybrid: into the database, since its file is deleted with the old row
+        self._put_parts(entry, said.appended)
         self._put_history(entry, history)
         store.update(entry, entry.state)
         store.commit()
@@ -197,6 +212,8 @@ class Fixer:
             self._see_to_queue(entry.queue)
             store.delete(entry, entry.state)
             store.put_kv(history_fact(entry.key), None)
+            for number in range(1, entry.parts + 1):
+                store.put_kv(part_fact(entry.key, number), None)
         store.commit()
 
     def _correct(self, said: RebuiltMessage, found: Message) -> None:
@@ -220,6 +237,7 @@ class Fixer:
                 store.delete(old, old.state)
                 store.insert(right, body)  # hybrid: into the database, since its file is deleted
                 before = right.state
+        self._put_parts(right, said.appended if said.known is None else found.get("appended", []))
         self._put_history(right, history)
         store.update(right, before)
         store.commit()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...config.settings import Settings
-from ...model.records import HISTORY
+from ...model.records import HISTORY, PART, PART_DIGITS
 from ...stores.backends import layout_of
 from ...stores.base import DAMAGED_CHECKPOINT, FileProblem
 from .findings import Finding, Kind
@@ -24,8 +24,9 @@ _KINDS: Final = {
     FileProblem.MOVED_BY_HAND: Kind.MOVED_BY_HAND,
 }
 
-#: The prefix of keys of histories.
+#: The prefixes of keys of histories and of parts.
 _HISTORY_ROW: Final = f"fact:{HISTORY}"
+_PART_ROW: Final = f"fact:{PART}"
 
 
 class Row(NamedTuple):
@@ -44,7 +45,9 @@ def rows_beside(settings: Settings, deep: bool) -> Iterator[Finding]:
     if deep:
         yield from _page_findings(settings.sqlite_db_path)
     for row in orphan_rows(settings):
-        what = "a history" if row.key.startswith(_HISTORY_ROW) else "a body"
+        what = (
+            "a history" if row.key.startswith(_HISTORY_ROW) else "a part" if row.key.startswith(_PART_ROW) else "a body"
+        )
         yield Finding(Kind.ROW_ORPHAN, row.key, f"{what} without a message, {len(row.value)} characters")
 
 
@@ -59,7 +62,7 @@ def _page_findings(database: Path) -> Iterator[Finding]:
 
 
 def orphan_rows(settings: Settings) -> Iterator[Row]:
-    """Bodies and histories that belong to no message, in a database that is not open elsewhere."""
+    """Bodies, parts and histories that belong to no message, in a database that is not open elsewhere."""
     kv, msg = settings.sqlite_kv_table, settings.sqlite_message_index_table
     of_messages = f"SELECT message_key FROM {msg}"
     try:
@@ -77,6 +80,14 @@ def orphan_rows(settings: Settings) -> Iterator[Row]:
                     f"SELECT key, value, value_type FROM {kv} WHERE value_type = 'fact' AND substr(key, 1, ?) = ?"
                     f" AND substr(key, ?) NOT IN ({of_messages} WHERE failures > 0)",
                     (len(_HISTORY_ROW), _HISTORY_ROW, len(_HISTORY_ROW) + 1),
+                )
+            )
+            yield from (
+                Row(*row)
+                for row in db.execute(
+                    f"SELECT key, value, value_type FROM {kv} WHERE value_type = 'fact' AND substr(key, 1, ?) = ?"
+                    f" AND substr(key, ?) NOT IN ({of_messages})",
+                    (len(_PART_ROW), _PART_ROW, len(_PART_ROW) + PART_DIGITS + 2),
                 )
             )
     except sqlite3.Error:

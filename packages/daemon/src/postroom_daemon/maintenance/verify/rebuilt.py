@@ -34,6 +34,7 @@ _STATE: Final = frozenset({"state"})
 #: Attributes of a message that an event defines, besides those of ``attributes_of``. A lease does not define the state:
 #: a dead letter stays dead.
 _ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
+    EventType.PART_APPENDED: frozenset({"parts"}),
     EventType.LEASED: _LEASE | {"attempt"},
     EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
     EventType.RELEASED: _STATE | _LEASE | {"attempt"},
@@ -90,13 +91,15 @@ _BODY: Final = "body"
 
 class RebuiltMessage(NamedTuple):
     """A message by the journal. ``event`` is the last one about it, ``known`` the changing attributes that the journal
-    defines (None: all). An entry with ``seq`` 0 was published before the journal begins."""
+    defines (None: all). An entry with ``seq`` 0 was published before the journal begins. ``appended`` are the parts
+    that were appended to its body, if all of them are known."""
 
     entry: Entry
     event: int
     body: BodyReference | None
     history: list[Any]
     known: frozenset[str] | None
+    appended: list[Any]
 
 
 @dataclass(slots=True)
@@ -312,9 +315,10 @@ class Rebuilt:
         history = self.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
         known = self.store.get_kv(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         if entry.seq == 0:
-            return RebuiltMessage(entry, event, None, history, frozenset(known or ()))
+            return RebuiltMessage(entry, event, None, history, frozenset(known or ()), [])
         body = BodyReference.from_json(orjson.loads(self.store.envelope(entry.key)))
-        return RebuiltMessage(entry, event, body, history, None if known is None else frozenset(known))
+        appended = self.store.appended(entry) if known is None else []
+        return RebuiltMessage(entry, event, body, history, None if known is None else frozenset(known), appended)
 
     def kvs(self) -> Iterator[RebuiltKv]:
         """Each key-value that the journal defines."""

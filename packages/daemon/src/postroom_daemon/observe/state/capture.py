@@ -30,7 +30,7 @@ from ...model.records import (
     entry_from_json,
     history_fact,
 )
-from ...stores.base import Recovery
+from ...stores.base import TIMED, BodyLost, Recovery
 from ...stores.sqlite.references import ReferencedBodies, reference_value
 from ...stores.sqlite.store import SqliteStore
 from . import model
@@ -47,6 +47,7 @@ from .model import (
     body_of,
     finish,
     message_json,
+    put_beside,
     read_head,
     read_pages,
 )
@@ -175,8 +176,7 @@ class Changes:
         else:
             self.store.insert(entry, b"", _LOST)
         record.take_numbers(counted)  # the queue's page has counted it
-        if "history" in message:
-            self.store.put_kv(history_fact(entry.key), message["history"])
+        put_beside(message, entry.key, self.store)
 
     def fold(self, event: Event) -> None:
         """Fold one event from behind the oldest page."""
@@ -208,7 +208,12 @@ class Changes:
             page = self.store.pages.entries(after, _PAGE)
             self.store.rollback()
             for entry in page:
-                yield message_json(entry, self.store.get_kv(history_fact(entry.key)) or [], self._body_now(entry))
+                history, body = self.store.get_kv(history_fact(entry.key)) or [], self._body_now(entry)
+                try:
+                    appended = self.store.appended(entry)
+                except BodyLost:
+                    appended, body = [], None
+                yield message_json(entry, history, body, appended)
             if not page:
                 return
             after = page[-1].key
@@ -380,6 +385,6 @@ def _merged(file: IO[bytes], changes: Changes, now: int) -> Iterator[Message | N
 
 
 def _at(message: Message, now: int) -> Message:
-    if message["state"] == State.DELAYED and message["dueEngineMs"] <= now:
+    if message["state"] in TIMED and message["dueEngineMs"] <= now:
         message["state"] = State.READY.value  # by time alone, without an event
     return message

@@ -16,7 +16,7 @@ from postroom_common.events import decode_line, encode_line
 from ...model.records import QueueRecord
 from .model import Fact, Head, Message, State, StateError, Steps, finish
 
-STATE_FORMAT: Final = 2
+STATE_FORMAT: Final = 3
 #: The first bytes of every such file.
 STATE_BEGINS: Final = b'{"kind":"head",'
 

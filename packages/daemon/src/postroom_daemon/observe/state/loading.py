@@ -17,11 +17,10 @@ from ...model.records import (
     QueueRecord,
     dlq_fact,
     entry_from_json,
-    history_fact,
     no_counts,
 )
 from ...stores.base import Store
-from .model import Head, Message, State, StateError, body_of
+from .model import Head, Message, State, StateError, body_of, put_beside
 
 #: Messages of a transaction, and transactions between two checkpoints.
 BATCH: Final = 1000
@@ -121,8 +120,7 @@ def _put_message(message: Message, store: Store) -> bool:
     else:
         store.insert(entry, body)
     _count_reason(entry, 1, store)
-    if "history" in message:
-        store.put_kv(history_fact(entry.key), message["history"])
+    put_beside(message, entry.key, store)
     return True
 
 

@@ -12,7 +12,7 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import raw_json
 
 from ...engine.verbs.state import read_page
-from ...model.records import FACT_EPOCH, Entry, QueueRecord, entry_to_json
+from ...model.records import FACT_EPOCH, Entry, QueueRecord, entry_to_json, history_fact, part_fact
 from ...platform.clock import Now
 from ...stores.base import Store
 
@@ -87,11 +87,21 @@ def body_of(message: Message) -> bytes:
     return raw_json(message["message"])
 
 
-def message_json(entry: Entry, history: list[Any], body: bytes | None) -> Message:
+def put_beside(message: Message, key: str, store: Store) -> None:
+    """Store what a message has beside its entry and its body: its failed attempts, and the parts that were appended."""
+    if "history" in message:
+        store.put_kv(history_fact(key), message["history"])
+    for number, part in enumerate(message.get("appended", ()), 1):
+        store.put_kv(part_fact(key, number), part)
+
+
+def message_json(entry: Entry, history: list[Any], body: bytes | None, appended: list[Any]) -> Message:
     """A message as ``read_state`` returns it; ``body`` None: lost."""
     shown = entry_to_json(entry)
     if history:
         shown["history"] = history
+    if appended and body is not None:
+        shown["appended"] = appended
     return shown | ({"bodyLost": True} if body is None else {"message": orjson.Fragment(body)})
 
 

@@ -23,15 +23,17 @@ class Changes:
 
     ``entries`` has each with the last event that it shows, or None for a message that is gone. ``bodies`` are those of
     new messages, and of those whose file is to be rewritten; ``histories`` the failed attempts, where they have
-    changed. ``new`` are messages without a file, ``bytes`` is the length of all bodies.
+    changed; ``parts`` those that were appended to bodies, as they are stored, by their numbers. ``new`` are messages
+    without a file, ``bytes`` is the length of all bodies and parts.
     """
 
-    __slots__ = ("bodies", "bytes", "entries", "histories", "long", "new")
+    __slots__ = ("bodies", "bytes", "entries", "histories", "long", "new", "parts")
 
     def __init__(self) -> None:
         self.entries: dict[str, tuple[Entry, int] | None] = {}
         self.bodies: dict[str, bytes] = {}
         self.histories: dict[str, list[Any] | None] = {}
+        self.parts: dict[str, dict[int, bytes]] = {}
         self.new: set[str] = set()
         self.bytes = 0
         self.long: set[str] = set()  # messages whose facts may need a line inside their files
@@ -47,6 +49,12 @@ class Changes:
         self.bytes += len(body) - len(self.bodies.get(key, b""))
         self.bodies[key] = body
 
+    def add_part(self, key: str, number: int, part: bytes) -> None:
+        """A part that was appended to the body of a message."""
+        parts = self.parts.setdefault(key, {})
+        self.bytes += len(part) - len(parts.get(number, b""))
+        parts[number] = part
+
     def remove(self, key: str) -> None:
         """A message is gone; of one without a file nothing stays."""
         has_file = key not in self.new
@@ -59,6 +67,8 @@ class Changes:
         self.entries.pop(key, None)
         self.bytes -= len(self.bodies.pop(key, b""))
         self.histories.pop(key, None)
+        if key in self.parts:
+            self.bytes -= sum(map(len, self.parts.pop(key).values()))
         self.long.discard(key)
         self.new.discard(key)
 
@@ -67,6 +77,9 @@ class Changes:
         for key, body in later.bodies.items():
             self.add_body(key, body)
         self.histories.update(later.histories)
+        for key, parts in later.parts.items():
+            for number, part in parts.items():
+                self.add_part(key, number, part)
         for key, one in later.entries.items():
             if one is None:
                 self.remove(key)
@@ -81,6 +94,7 @@ class Changes:
         self.entries.clear()
         self.bodies.clear()
         self.histories.clear()
+        self.parts.clear()
         self.long.clear()
         self.new.clear()
         self.bytes = 0
@@ -88,12 +102,13 @@ class Changes:
     def space(self, later: Changes | None = None) -> int:
         """Bytes that the disk must have free for them: an upper estimate, without those of messages that are gone
         ``later``."""
-        files, names, size = len(self.bodies) + len(self.long), len(self.entries), self.bytes
+        files, names = len(self.bodies) + len(self.long) + len(self.parts), len(self.entries)
+        size = self.bytes
         for key, one in later.entries.items() if later else ():
             if one is None and key in self.entries:
                 names -= 1
-                files -= (key in self.bodies) + (key in self.long)
-                size -= len(self.bodies.get(key, b""))
+                files -= (key in self.bodies) + (key in self.long) + (key in self.parts)
+                size -= len(self.bodies.get(key, b"")) + sum(map(len, self.parts.get(key, {}).values()))
         return files * _FILE_BYTES + names * _NAME_BYTES + size
 
 

@@ -1,8 +1,9 @@
-"""The content of a message's file: a line with the message, then lines with facts that do not fit into its name.
+"""The content of a message's file: a line with the message, then lines with facts that do not fit into its name, and
+with parts that were appended to its body.
 
 Each line is a JSON object with a checksum at its end, as in the journal. The first is written once. The others are
-added, and hold all such facts as they stand from an event on: the name says which of them counts. A line that a crash
-has cut short is skipped.
+added. A line with facts holds all of them as they stand from an event on: the name says which of them counts. A line
+that a crash has cut short is skipped.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Any, Final
 import orjson
 
 from postroom_common.errors import DamagedRecord
-from postroom_common.events import decode_line, encode_line
+from postroom_common.events import decode_line, encode_line, raw_json
 
 from ...model.records import Entry
 from ...platform.files import LOST_ERRNOS
 from .names import INSIDE, FileName, queue_of_key
 from .tree import Tree
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 #: Facts that a name may have no room for, and that the first line has as they were when it was written.
 KEPT_INSIDE: Final = ("target", "order_key", "claim")
 #: Bytes of fact lines that make a file worth rewriting.
@@ -28,6 +29,7 @@ FACT_BYTES_LIMIT: Final = 16384
 #: Facts that count only in the line that the name refers to.
 _CHANGING: Final = ("lease_id", "consumer_id", "holder_uid", "queue")
 _MESSAGE: Final = b',"message":'
+_PART: Final = b'{"part":'
 _TAIL: Final = len(b',"crc":"01234567"}')
 
 
@@ -46,6 +48,29 @@ def first_line(entry: Entry, envelope: bytes) -> bytes:
 def fact_line(event_id: int, facts: dict[str, Any]) -> bytes:
     """A line with all facts that the name cannot hold, valid from ``event_id`` on."""
     return encode_line({"id": event_id, "facts": facts})
+
+
+def part_line(number: int, part: bytes) -> bytes:
+    """A line with a part, as it is stored, that was appended to the body."""
+    return encode_line({"part": number, "content": orjson.Fragment(part)})
+
+
+def parts_of(content: bytes) -> dict[int, bytes]:
+    """The intact parts that were appended, by their numbers."""
+    parts: dict[int, bytes] = {}
+    for line in content.split(b"\n")[1:]:
+        if line.startswith(_PART):
+            try:
+                found = decode_line(line)
+            except DamagedRecord:
+                continue
+            parts[found["part"]] = raw_json(found["content"])
+    return parts
+
+
+def fact_bytes(content: bytes) -> int:
+    """The length of all lines with facts."""
+    return sum(len(line) for line in content.split(b"\n")[1:] if not line.startswith(_PART))
 
 
 def head_of(content: bytes) -> dict[str, Any] | None:

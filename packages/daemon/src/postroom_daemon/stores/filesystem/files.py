@@ -57,6 +57,7 @@ class MessageFiles:
         self._read = ("", b"")  # the file that was read last: its message and content
         self._unread = ""  # why the disk has not given it
         self._envelope: tuple[bytes, bytes | None] = (b"", None)  # the content that was checked last, and its message
+        self._parts: tuple[bytes, dict[int, bytes]] = (b"", {})  # the content whose parts were read last, and these
         self._names: dict[str, tuple[str, FileName]] = {}  # by message, with the place that contains it
         self._inside: dict[str, _Facts] = {}
 
@@ -64,6 +65,7 @@ class MessageFiles:
         """Forget what was read: the transaction is over."""
         self._read = ("", b"")
         self._envelope = (b"", None)
+        self._parts = (b"", {})
         self._names.clear()
         self._inside.clear()
 
@@ -91,6 +93,15 @@ class MessageFiles:
         place = self._places.get(key)
         history: list[Any] | None = self._facts(key, self._name(key, place))[1].get("history") if place else None
         return history
+
+    def parts(self, key: str) -> dict[int, bytes]:
+        """The parts in a message's file that were appended to its body, as they are stored, by their numbers."""
+        if key not in self._places:
+            return {}
+        content = self.content(key)
+        if self._parts[0] is not content:
+            self._parts = (content, fs_content.parts_of(content))
+        return self._parts[1]
 
     def _facts(self, key: str, name: FileName) -> _Facts:
         """What the line inside a file holds, read once in a transaction."""
@@ -142,9 +153,11 @@ class MessageFiles:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def write(self, entry: Entry, event: int, history: list[Any] | None, body: bytes | None) -> None:
+    def write(
+        self, entry: Entry, event: int, history: list[Any] | None, body: bytes | None, parts: dict[int, bytes]
+    ) -> None:
         """Bring a message's file to its entry. ``event`` is the last one that it shows; ``body`` is given for a new
-        message, and for one that is to be rewritten."""
+        message, and for one that is to be rewritten; ``parts`` are to be added."""
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
         place = self._places.get(key)
         old = self._name(key, place) if place else None
@@ -162,12 +175,16 @@ class MessageFiles:
             body = self.envelope(key)
         if body is not None:
             data = fs_content.first_line(entry, body) + (fs_content.fact_line(line, facts) if facts else b"")
+            if entry.parts and place:
+                parts = self.parts(key) | parts
+            data += b"".join(fs_content.part_line(number, part) for number, part in parts.items())
             if place is None:
                 place = self._tree.create(directory, letter, name, data)
             else:
                 place = self._replace(self.directory_of(key), place, directory, letter, name, data)
         else:
             assert place is not None
+            added += b"".join(fs_content.part_line(number, part) for number, part in parts.items())
             place = self._change(key, place, directory, letter, name, added)
         self._places[key] = place
         if moves or old is None:
@@ -207,7 +224,8 @@ class MessageFiles:
             target = self._tree.create(directory, letter, name, b"\n" + added)
             self.set_aside(old, place, "where a message's file was")
             return target
-        return self._replace(old, place, directory, letter, name, content[: content.index(b"\n") + 1] + added)
+        parts = b"".join(fs_content.part_line(number, part) for number, part in self.parts(key).items())
+        return self._replace(old, place, directory, letter, name, content[: content.index(b"\n") + 1] + parts + added)
 
     def _make_room(self, directory: str, place: str, error: OSError) -> None:
         log.error("%s: %s", self._tree.path(directory, place), error.strerror)
@@ -215,9 +233,7 @@ class MessageFiles:
 
     def _is_worn(self, key: str) -> bool:
         """Whether a file has so many lines of facts that it should be rewritten; not without its message."""
-        content = self.content(key)
-        head = content.find(b"\n") + 1
-        return len(content) - head > fs_content.FACT_BYTES_LIMIT and bool(self._checked(key))
+        return fs_content.fact_bytes(self.content(key)) > fs_content.FACT_BYTES_LIMIT and bool(self._checked(key))
 
     def finish(self, key: str, applied: int) -> None:
         """The end of a message. A file that is not in the last checkpoint can be removed: the journal has all of its

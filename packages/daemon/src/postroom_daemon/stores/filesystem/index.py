@@ -12,6 +12,7 @@ from typing import Final
 from postroom_common.protocol import State
 
 from ...model.records import Entry
+from ..base import EXPIRING
 from .lanes import Lane, Look
 from .places import Listing, Places
 from .sorted_keys import Sorted
@@ -24,7 +25,7 @@ Part = tuple[str, int]  # target, negative priority
 
 def lapse_of(entry: Entry) -> int:
     """When a message that waits expires or loses its target, if it does; else 0."""
-    return entry.next_expiry if entry.state in (State.READY, State.DELAYED) else 0
+    return entry.next_expiry if entry.state in EXPIRING else 0
 
 
 def shares(entry: Entry, queue: str, part: Part) -> bool:
@@ -178,7 +179,7 @@ class Index:
                 self.lane(entry.queue, entry.target).call(entry.priority, entry.place, entry.key)
             case State.READY:
                 self.lane(entry.queue, entry.target).add(entry.priority, entry.seq, entry.key)
-            case State.DELAYED:
+            case State.DELAYED | State.GATHERING:
                 self.due.add((entry.due, entry.seq, entry.key))
             case State.DEAD:
                 self.dead_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))

@@ -5,8 +5,8 @@ of delivery (a message that returned to the end has its place in a tag), ``v`` i
 rename changes all of it at once, or nothing, so each file by itself shows how far it is. Values that are long, or do
 not fit, are in a line inside the file (``content.py``): ``f`` names that line.
 
-Format 2; names of format 1 have fewer tags. A fact that a message does not have has no tag. To change the format: raise
-``content.FORMAT``, read all, and test with files written by the version before.
+Format 3; names of earlier formats have fewer tags. A fact that a message does not have has no tag. To change the
+format: raise ``content.FORMAT``, read all, and test with files written by the version before.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ READY, DELAYED, INFLIGHT, DEAD, DONE, HELD = "pduxah"
 LETTERS: Final = {
     State.READY: READY,
     State.DELAYED: DELAYED,
+    State.GATHERING: DELAYED,
     State.INFLIGHT: INFLIGHT,
     State.DEAD: DEAD,
     State.HELD: HELD,
 }
-STATES: Final = {letter: state for state, letter in LETTERS.items()}
+_STATES: Final = {letter: state for state, letter in LETTERS.items() if state is not State.GATHERING}
 
 #: Strict: what a hand has written that no version of this program writes is no message's name.
 NAME: Final = re.compile(
     r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhj]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhjq]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQG]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -64,6 +65,7 @@ _NUMBERS: Final = {
     "y": "due_wall",
     "h": "retry_limit",
     "j": "place",
+    "q": "parts",
 }
 _TEXTS: Final = {
     "k": "lease_id",
@@ -79,6 +81,8 @@ _TEXTS: Final = {
 INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
 #: The tag of a message that was born in another queue than the one in whose directory it lies.
 MOVED: Final = "Q"
+#: The tag of a delayed message that gathers parts.
+GATHERING: Final = "G"
 #: The fact in the order part of a name, by its letter: it needs no tag.
 _ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at", HELD: "seq"}
 #: What gives way when the name is too long, in this order.
@@ -98,6 +102,11 @@ class FileName(NamedTuple):
     @property
     def inside(self) -> int:
         return int(self.tags.get("f", "0"))
+
+    @property
+    def state(self) -> State:
+        """The state of the message. Not for a name of ``DONE``."""
+        return State.GATHERING if GATHERING in self.tags else _STATES[self.letter]
 
     @property
     def key_is_inside(self) -> bool:
@@ -185,6 +194,8 @@ def write_name(
     ordered_by = _ORDERS[letter]
     order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, ordered_by):015d}"
     head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
+    if entry.state is State.GATHERING:
+        head += f"~{GATHERING}"
     for tag, fact in _NUMBERS.items():
         number = getattr(entry, fact)
         if number and fact != ordered_by:
@@ -214,7 +225,7 @@ def done_name(name: FileName, version: int) -> str:
 
 def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:
     """The entry that a name and the facts inside its file describe. Not for a name of ``DONE``."""
-    entry = Entry(key, queue, STATES[name.letter], 0, name.seq, 0, 0)
+    entry = Entry(key, queue, name.state, 0, name.seq, 0, 0)
     order = priority_of(name.order) if name.letter == READY else int(name.order)
     setattr(entry, _ORDERS[name.letter], order)
     for tag, value in name.tags.items():

@@ -10,7 +10,7 @@ from typing import Any, Final
 from postroom_common.protocol import State
 
 from ...model.records import Entry
-from ..base import LEASED, Cursor, Due, Pages
+from ..base import LEASED, TIMED, Cursor, Due, Pages
 from .index import LAST, Hint, Index, Part, lapse_of, shares
 from .lanes import Look
 from .sorted_keys import Sorted, SortedNames
@@ -31,10 +31,10 @@ class FilesystemDue(Due):
         while len(queues) < limit and (hint := hints.first()) and hint[0] <= now:
             hints.discard(hint)
             entry = self._index.look(hint[2])
-            if entry and entry.state is State.DELAYED and entry.due == hint[0]:
+            if entry and entry.state in TIMED and entry.due == hint[0]:
                 ready = entry.copy()
                 ready.state = State.READY
-                self._update(ready, State.DELAYED)
+                self._update(ready, entry.state)
                 queues.append(entry.queue)
         return queues
 
@@ -87,7 +87,7 @@ class FilesystemPages(Pages):
         match state:
             case State.READY:
                 return self._scan_ready(queue, after, limit)
-            case State.DELAYED:
+            case State.DELAYED | State.GATHERING:
                 return self._page(index.due, queue, (state,), after, limit, lambda entry: entry.due)
             case State.INFLIGHT:
                 return self._page(index.leases, queue, (state,), after, limit, lambda entry: entry.lease_until)

@@ -18,7 +18,7 @@ from postroom_common.protocol import State
 from ...model.principal import stored_account
 from ...model.records import CLAIM, FACT_LOSSES, Entry, QueueRecord, claim_fact, with_failure, with_loss
 from ...platform.quarantine import Quarantine
-from ..base import Audit, FileFinding, FileProblem, Recovery, Store, store_errors
+from ..base import Audit, FileFinding, FileProblem, Recovery, Store, note_gathering, store_errors
 from . import content as fs_content
 from .files import ASIDE_LIMIT, MessageFiles
 from .index import Index
@@ -127,8 +127,8 @@ class Cleanup:
 
 
 class Replay:
-    """From the opening of the store until the journal's end is folded. What is put back waits in ``healed``, ``bodies``
-    and ``histories``, so that all of a file is written at once."""
+    """From the opening of the store until the journal's end is folded. What is put back waits in ``healed``,
+    ``bodies``, ``histories`` and ``parts``, so that all of a file is written at once."""
 
     def __init__(
         self, found: Scan, expected: dict[str, int], files: MessageFiles, places: Places, quarantine: Quarantine
@@ -138,6 +138,7 @@ class Replay:
         self.healed: dict[str, Entry] = {}
         self.bodies: dict[str, bytes] = {}
         self.histories: dict[str, list[Any]] = {}
+        self.parts: dict[str, dict[int, bytes]] = {}
         self.claims: dict[str, str] = {}  # by message: the fact of what it claims for as long as it is in its queue
         self.files = files
         self._places = places
@@ -180,6 +181,10 @@ class Replay:
                 if self._is_kept(key, content, fs_content.first_line(entry, envelope)):
                     log.warning("%s: its file is damaged; it is rewritten from the journal", key)
                     self.bodies[key], self.healed[key] = envelope, entry
+        elif event["type"] == EventType.PART_APPENDED:
+            if event["part"] not in self.files.parts(key):
+                self.parts.setdefault(key, {})[event["part"]] = raw_json(event["content"])
+                self.healed[key] = self.entry(key)
         elif key in self.found.lacking and event["id"] > self.found.lacking[key]:
             entry = self.healed[key] = self.entry(key)
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
@@ -243,6 +248,8 @@ class FilesystemRecovery(Recovery):
             applied = replay.already_applied(event)
         if applied and event.get("to", event["queue"]) != event["queue"]:
             self._has_moved(event, replay)
+        if applied and "gathering" in event:
+            note_gathering(event, self._store)
         return applied
 
     def _has_moved(self, event: Event, replay: Replay) -> None:

@@ -25,7 +25,6 @@ from .names import (
     INFLIGHT,
     INSIDE,
     READY,
-    STATES,
     TEMPORARY_SUFFIX,
     FileName,
     priority_of,
@@ -181,7 +180,7 @@ def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
                     index.places.pop(key)
                     tree.forget(directory, before + name)
                     size, reason = int(known.tags.get("s", "0")), known.tags.get("r", "")
-                    found.count(queue, STATES[known.letter], -size, reason, -1)
+                    found.count(queue, known.state, -size, reason, -1)
                     found.findings.append(ScanFinding("misplaced", directory, before + name, whose, owner))
 
 

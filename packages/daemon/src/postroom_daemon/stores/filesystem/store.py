@@ -15,9 +15,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import orjson
+
 from postroom_common.protocol import State
 
-from ...model.records import HISTORY, Entry, QueueRecord
+from ...model.records import HISTORY, PART, Entry, QueueRecord
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ..base import DAMAGED_CHECKPOINT, Bodies, BodyLost, BodyUnread, Store, StoreError, store_error, store_errors
@@ -169,7 +171,7 @@ class FilesystemStore(Store):
                     entries.pop(key, None)
                     files.finish(key, self._applied_before)
                 else:
-                    files.write(*one, self._earlier_history(key), earlier.bodies.get(key))
+                    files.write(*one, self._earlier_history(key), earlier.bodies.get(key), earlier.parts.get(key, {}))
                     self._remember(key, one[0])
                 earlier.forget(key)
         self._groups = 0
@@ -305,6 +307,8 @@ class FilesystemStore(Store):
         replay.bodies.pop(entry.key, None)
         if entry.key in replay.histories:
             self._group.histories.setdefault(entry.key, replay.histories.pop(entry.key))
+        for number, part in replay.parts.pop(entry.key, {}).items():
+            self._group.add_part(entry.key, number, part)
 
     def _update_turns(self, queue: str, order_key: str) -> None:
         """A message with an ordering key has left a queue."""
@@ -355,14 +359,23 @@ class FilesystemStore(Store):
     def get_kv(self, name: str) -> Any:
         if name.startswith(HISTORY):
             return deepcopy(self._history(name.removeprefix(HISTORY)))
+        if name.startswith(PART):
+            part = self._part(*_number_and_key(name))
+            return None if part is None else orjson.loads(part)
         return deepcopy(self._kv.values.get(name))
 
     def put_kv(self, name: str, value: Any) -> None:
-        if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
+        if name.startswith(HISTORY):  # it belongs into the message's file, as parts do, so that both change at once
             key = name.removeprefix(HISTORY)
             self._group.histories[key] = deepcopy(value)
             entry = self.get(key)
             if entry:
+                self._note(entry)
+        elif name.startswith(PART):
+            number, key = _number_and_key(name)
+            entry = self.get(key)
+            if entry and value is not None:
+                self._group.add_part(key, number, orjson.dumps(value))
                 self._note(entry)
         elif value is None:
             self._kv.remove(name)
@@ -378,3 +391,17 @@ class FilesystemStore(Store):
         if replay and key in replay.histories:
             return replay.histories[key]
         return self.message_files.history(key) if self.get(key) else None
+
+    def _part(self, number: int, key: str) -> bytes | None:
+        """A part that was appended to a message, as it is stored."""
+        replay = self._recovery.replay
+        for parts in (self._group.parts, self._earlier.parts, replay.parts if replay else {}):
+            if number in parts.get(key, {}):
+                return parts[key][number]
+        return self.message_files.parts(key).get(number) if self.get(key) else None
+
+
+def _number_and_key(name: str) -> tuple[int, str]:
+    """The number and the message of a part, from its fact's name."""
+    number, _, key = name.removeprefix(PART).partition(":")
+    return int(number), key

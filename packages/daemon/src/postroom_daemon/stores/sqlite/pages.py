@@ -10,7 +10,7 @@ from typing import Final
 from postroom_common.protocol import State
 
 from ...model.records import Entry
-from ..base import LEASED, Cursor, Due, Pages, StoreDamaged, StoreError
+from ..base import EXPIRING, LEASED, TIMED, Cursor, Due, Pages, StoreDamaged, StoreError
 from .database import Database
 from .rows import Row, turn_of
 
@@ -21,8 +21,6 @@ _CLASSES_LIMIT: Final = 256
 #: Bits of a time that SQLite can store.
 _TIME_BITS: Final = 63
 _NEVER: Final = 2**_TIME_BITS
-#: Used for every message, and slow to look up in their class.
-_READY, _DELAYED = State.READY, State.DELAYED
 #: The prefixes of the keys of rows that are not messages.
 QUEUE_KEY: Final = "queue:"
 KV_KEY: Final = "fact:"
@@ -78,9 +76,9 @@ class SqliteDue(Due):
         if (entry.lease_until | entry.due | entry.expires | entry.fallback) >> _TIME_BITS:
             raise StoreError(f"{entry.key}: a time is out of range")
         due = entry.lease_until or _NEVER
-        if state is _DELAYED:
+        if state in TIMED:
             due = min(due, entry.due)
-        if state is _READY or state is _DELAYED:
+        if state in EXPIRING:
             due = min(due, entry.next_expiry or _NEVER)
         if due < (_NEVER if self._hint is None else self._hint):
             self._hint = due
@@ -88,7 +86,7 @@ class SqliteDue(Due):
     def refresh(self) -> None:
         """Ask the database when something is due."""
         sql = self._db.sql
-        firsts = [self._db.row(one) for one in (sql.first_delayed, sql.first_lease, sql.first_lapse)]
+        firsts = [self._db.row(one) for one in (*sql.first_due, sql.first_lease, sql.first_lapse)]
         self._hint = min((row[0] for row in firsts if row), default=None)
         self._is_over = False
 
@@ -102,25 +100,25 @@ class SqliteDue(Due):
     def promote(self, now: int, limit: int) -> list[str]:
         if not self._is_due(now):
             return []
-        queues = []
-        for row in self._db.rows(self._db.sql.due, (now, limit)):
-            entry = self._entry_of(row).copy()
-            entry.state = State.READY
-            self._update(entry, State.DELAYED)
-            queues.append(entry.queue)
-        return queues
+        due = [self._entry_of(row) for sql in self._db.sql.due for row in self._db.rows(sql, (now, limit))]
+        due = sorted(due, key=lambda entry: (entry.due, entry.seq))[:limit]
+        for entry in due:
+            ready = entry.copy()
+            ready.state = State.READY
+            self._update(ready, entry.state)
+        return [entry.queue for entry in due]
 
     def ended_leases(self, now: int, limit: int) -> list[Entry]:
-        return self._over(self._db.sql.ended_leases, now, limit, (State.INFLIGHT, State.DEAD))
+        return self._over(self._db.sql.ended_leases, now, limit, LEASED)
 
     def expiring(self, now: int, limit: int) -> list[Entry]:
-        return self._over(self._db.sql.expiring, now, limit, (State.READY, State.DELAYED))
+        return self._over(self._db.sql.expiring, now, limit, EXPIRING)
 
-    def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
+    def _over(self, sql: str, now: int, limit: int, states: Sequence[State]) -> list[Entry]:
         if not self._is_due(now):
             return []
         entries = [self._entry_of(row) for row in self._db.rows(sql, (now, limit))]
-        return [entry if entry.state is states[1] else checked(entry, states[0], self._db) for entry in entries]
+        return [entry if entry.state in states else checked(entry, states[0], self._db) for entry in entries]
 
     def next_time(self) -> int | None:
         if self._is_over and self._hint is not None:
@@ -162,7 +160,7 @@ class SqlitePages(Pages):
                 return self._page(_cut(found, limit, lambda row: (row[14], row[4])))
             case State.INFLIGHT:
                 return self._page(self._timed(sql.leased, 12, queue, (state,), after, limit))
-        return self._page(self._timed(sql.delayed, 9, queue, (state,), after, limit))
+        return self._page(self._timed(sql.timed[TIMED.index(state)], 9, queue, (state,), after, limit))
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         return self._page(self._timed(self._sql.leased, 12, queue, LEASED, after, limit))

@@ -14,6 +14,7 @@ import orjson
 from postroom_common.protocol import State
 
 from ...model.records import Entry
+from ..base import EXPIRING
 
 #: The columns of ``msg_index`` in the order in which they are read, written and summed; ``crc`` follows them.
 COLUMNS: Final = (
@@ -34,7 +35,7 @@ CHANGING: Final = (
 )  # fmt: skip
 _CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
 
-_READY, _DELAYED, _DEAD = State.READY, State.DELAYED, State.DEAD  # used for every row, and slow to look up
+_DEAD = State.DEAD  # used for every row, and slow to look up
 #: The states by their names, and the names as plain texts, for which SQLite needs no adapter.
 _STATES: Final = {state.value: state for state in State}
 _NAMES: Final = {state: state.value for state in State}
@@ -45,7 +46,7 @@ Row = tuple[Any, ...]
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
     state = e.state
-    lapses = (e.expires or e.fallback) and (state is _READY or state is _DELAYED)
+    lapses = (e.expires or e.fallback) and state in EXPIRING
     values = (
         e.key, e.queue, _NAMES[state], e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due,
         e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if state is _DEAD else None,
@@ -61,10 +62,13 @@ def _rare(e: Entry) -> str:
     nothing."""
     if not (
         e.holder_uid or e.reason or e.expires or e.fallback or e.due_wall or e.claim or e.publisher_uid or e.retry_limit
-    ):
+        or e.parts
+    ):  # fmt: skip
         return ""
     rare = [e.reason, e.expires, e.fallback, e.due_wall, e.claim]
-    if e.retry_limit:
+    if e.parts:
+        rare += e.holder_uid, e.publisher_uid, e.retry_limit, e.parts
+    elif e.retry_limit:
         rare += e.holder_uid, e.publisher_uid, e.retry_limit
     elif e.publisher_uid:
         rare += e.holder_uid, e.publisher_uid
@@ -110,6 +114,7 @@ def entry_of(row: Row) -> Entry:
             entry.holder_uid = rare[5]
             entry.publisher_uid = rare[6] if len(rare) > 6 else ""
             entry.retry_limit = rare[7] if len(rare) > 7 else 0
+            entry.parts = rare[8] if len(rare) > 8 else 0
     return entry
 
 

@@ -26,9 +26,10 @@ from ...model.records import (
     QueueRecord,
     history_fact,
     no_counts,
+    part_fact,
     with_failure,
 )
-from ..base import Recovery, Store, StoreError
+from ..base import Recovery, Store, StoreError, note_gathering, put_part
 from .database import Database, translated
 from .pages import Turns
 from .raw_pages import RawPages
@@ -289,6 +290,10 @@ class Refold:
             self._heal(event)
         if "failure" in event:
             self._heal_history(event)
+        if "gathering" in event:
+            note_gathering(event, self._store)
+        if type_ == EventType.PART_APPENDED and self._store.get_kv(part_fact(key, event["part"])) is None:
+            put_part(event, self._store)
         return True
 
     def _has_queue(self, event: Event) -> bool:

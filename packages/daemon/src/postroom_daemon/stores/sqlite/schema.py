@@ -9,7 +9,8 @@ The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add t
 - 2: ``crc`` in both tables, a checksum of the row, null in rows of format 1; ``as_of`` in ``msg_index``, the last event
   that a row shows. New databases are made with ``auto_vacuum = INCREMENTAL``, older ones become so once they are small.
 - 3: ``size`` (null in rows of formats before), ``order_key``, ``blocked``, ``lapse_at`` and ``extra`` in ``msg_index``.
-- 4: ``place`` in ``msg_index``, which most rows do not have; the index of ready messages sorts by it.
+- 4: ``place`` in ``msg_index``, which most rows do not have; the index of ready messages sorts by it. Messages that
+  gather parts: their state, the index of them, and their parts in ``kv``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from ..base import TIMED
 from .rows import CHANGING, COLUMNS
 
 VERSION: Final = 4
@@ -67,6 +69,7 @@ STATEMENTS: Final = (
         (queue, blocked, target_consumer_id, priority DESC, ifnull(place, seq)) WHERE state = 'ready'""",
     "CREATE INDEX IF NOT EXISTS {msg}_lease ON {msg} (lease_until, seq) WHERE lease_until IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS {msg}_delayed ON {msg} (available_at, seq) WHERE state = 'delayed'",
+    "CREATE INDEX IF NOT EXISTS {msg}_gathering ON {msg} (available_at, seq) WHERE state = 'gathering'",
     "CREATE INDEX IF NOT EXISTS {msg}_held ON {msg} (queue, seq) WHERE state = 'held'",
     "CREATE INDEX IF NOT EXISTS {msg}_lapse ON {msg} (lapse_at, seq) WHERE lapse_at > 0",
     "CREATE INDEX IF NOT EXISTS {msg}_line ON {msg} (queue, order_key, seq) WHERE order_key != '' AND state != 'dead'",
@@ -157,15 +160,18 @@ class Statements:
         self.ended_leases = f"{select} WHERE lease_until <= ? ORDER BY lease_until, seq LIMIT ?"
         leased = f"{select} WHERE lease_until IS NOT NULL"
         self.leased = f"{leased} AND (lease_until, seq) > (?, ?) ORDER BY lease_until, seq LIMIT ?"
-        delayed = f"{select} WHERE state = 'delayed'"
-        self.due = f"{delayed} AND available_at <= ? ORDER BY available_at, seq LIMIT ?"
-        self.delayed = f"{delayed} AND (available_at, seq) > (?, ?) ORDER BY available_at, seq LIMIT ?"
+        #: Those of ``TIMED``, in its order.
+        timed = [f"{select} WHERE state = '{state}'" for state in TIMED]
+        self.due = [f"{one} AND available_at <= ? ORDER BY available_at, seq LIMIT ?" for one in timed]
+        self.timed = [f"{one} AND (available_at, seq) > (?, ?) ORDER BY available_at, seq LIMIT ?" for one in timed]
         self.held = f"{select} WHERE state = 'held' AND queue = ? AND seq > ? ORDER BY seq LIMIT ?"
         self.dead = (
             f"{select} WHERE state = 'dead' AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
         )
         self.expiring = f"{select} WHERE lapse_at > 0 AND lapse_at <= ? ORDER BY lapse_at, seq LIMIT ?"
-        self.first_delayed = f"SELECT available_at FROM {msg} WHERE state = 'delayed' ORDER BY available_at LIMIT 1"
+        self.first_due = [
+            f"SELECT available_at FROM {msg} WHERE state = '{state}' ORDER BY available_at LIMIT 1" for state in TIMED
+        ]
         self.first_lease = f"SELECT lease_until FROM {msg} WHERE lease_until > 0 ORDER BY lease_until LIMIT 1"
         self.first_lapse = f"SELECT lapse_at FROM {msg} WHERE lapse_at > 0 ORDER BY lapse_at LIMIT 1"
         self.move = f"UPDATE {msg} SET queue = ?, {changes} WHERE message_key = ?"
