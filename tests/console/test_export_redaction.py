@@ -175,6 +175,17 @@ def test_an_event_of_a_newer_daemon_is_exported_without_its_bodies() -> None:
     assert line["ext"] == {"priority": "high", "speed": 3, "copies": [{"to": "mars"}]}
 
 
+def test_the_principal_and_the_door_of_a_gateway_are_exported() -> None:
+    event = {
+        "id": 9, "epoch": 1, "req": 9, "grp": 9, "engineMs": 1, "wallMs": 2, "type": "acked", "queue": "q",
+        "key": "k", "lease": "l", "heldMs": 0, "crc": "00000000",
+        "by": {"principal": "token:a", "client": "token:a", "request": "r", "digest": "d", "door": "lmq-http"},
+    }  # fmt: skip
+    line = of_event(event, Redactor(Redaction.PAYLOAD))
+    assert line["ext"] == {"by": {"principal": "token:a", "door": "lmq-http"}}
+    assert line["client"] == "token:a" and "uid" not in line
+
+
 def test_fields_of_an_event_with_another_type_break_nothing() -> None:
     """One column has one type: what does not fit stands aside."""
     numbers = {"id": 1, "epoch": 1, "req": 1, "grp": 1, "engineMs": 1, "wallMs": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,31 @@ def test_a_rule_names_a_principal_by_scheme_and_name(tmp_path: Path, who: str) -
 def test_a_setting_that_names_no_users_is_refused(tmp_path: Path, users: str) -> None:
     with pytest.raises(ConfigurationError, match=r"gateway\.users: expected names or numbers of users"):
         configured(tmp_path, {"gateway": {"users": users}})
+
+
+@pytest.mark.parametrize(
+    ("quotas", "reported"),
+    [
+        ({}, "quotas: expected array, got {}"),
+        ([{"leases": 1}], "quotas[0].who: expected array, got null"),
+        ([{"who": [], "leases": 1}], "quotas[0].who: name users or principals, or everyone"),
+        ([{"who": ["group 0"], "leases": 1}], "quotas[0].who: name users or principals, or everyone"),
+        ([{"who": ["everyone"]}], "quotas[0]: has no quota; expected one of: pendingRequests, "),
+        ([{"who": ["everyone"], "userLeases": 1}], "quotas[0].userLeases: unknown key"),
+        ([{"who": ["everyone"], "leases": True}], "quotas[0].leases: expected integer, got true"),
+        ([{"who": ["everyone"], "waits": -1}], "quotas[0].waits: expected 0 (no limit) to 1,099,511,627,776, got -1"),
+    ],
+)
+def test_a_quota_of_somebody_that_cannot_be_used_is_refused(tmp_path: Path, quotas: Any, reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(reported)):
+        configured(tmp_path, {"quotas": quotas})
+
+
+def test_quotas_are_shown_as_they_were_written(tmp_path: Path) -> None:
+    quotas = [{"who": ["principal token:*", "user 7"], "leases": 0, "storedBytes": 5}]
+    configured(tmp_path, {"quotas": quotas})
+    assert json.loads(run(tmp_path, "check-config", "--json").stdout)["quotas"] == quotas
+    assert f"quotas  {json.dumps(quotas[0])}" in run(tmp_path, "check-config").stdout.splitlines()
 
 
 def test_only_an_existing_user_can_be_named(tmp_path: Path) -> None:

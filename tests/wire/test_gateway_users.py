@@ -260,6 +260,37 @@ def test_quotas_apply_to_each_principal(make_daemon: MakeDaemon) -> None:
         assert gateway.code("token:w", "consume_next", {"queue": "w", "waitMs": 1}) == "ERR_QUOTA_EXCEEDED"
 
 
+def test_quotas_name_principals_and_users(make_daemon: MakeDaemon) -> None:
+    quotas = [
+        {"who": [f"{NAMES} {SCANNER}"], "leases": 3},
+        {"who": [f"{NAMES} token:*"], "leases": 1, "storedBytes": 2000},
+        {"who": ["everyone"], "waits": 1},
+    ]
+    config = {"gateway": {"users": ME}, "quotas": quotas, "limits": {"userLeases": 2, "userWaits": 0}}
+    daemon = make_daemon(config=config).start()
+
+    def leased(gateway: Gateway, principal: str) -> int:
+        codes = [gateway.code(principal, "consume_next", {"queue": "q"}) for _ in range(4)]
+        assert set(codes[codes.count("OK") :]) == {"ERR_QUOTA_EXCEEDED"}
+        return codes.count("OK")
+
+    with Gateway(daemon) as gateway:
+        for _ in range(20):
+            gateway.ask("publish", {"queue": "q", "message": "x"})
+        assert [leased(gateway, one) for one in (SCANNER, OTHER, "cert:maria")] == [3, 1, 2]
+        large = {"queue": "q", "message": "x" * 1500}
+        assert [gateway.code(SCANNER, "publish", large) for _ in range(2)] == ["OK", "ERR_QUOTA_EXCEEDED"]
+        assert [gateway.code("cert:maria", "publish", large) for _ in range(2)] == ["OK", "OK"]
+        gateway.begin("cert:w", "consume_next", {"queue": "w", "waitMs": 3_600_000})
+        answer = gateway.of("cert:w", "consume_next", {"queue": "w", "waitMs": 1})
+        assert code_of(answer) == "ERR_QUOTA_EXCEEDED" and "quotas" in answer["error"]["message"]
+        quotas[0]["leases"] = 4
+        (daemon.root / "config.json").write_text(json.dumps(config))
+        daemon.process.send_signal(signal.SIGHUP)
+        consume = {"queue": "q"}
+        daemon.wait(lambda: gateway.code(SCANNER, "consume_next", consume) == "OK", "a reload applies other quotas")
+
+
 def test_one_who_waits_under_the_name_of_a_principal_is_judged_by_it_when_a_message_arrives(
     make_daemon: MakeDaemon,
 ) -> None:

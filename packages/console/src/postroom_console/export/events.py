@@ -80,7 +80,10 @@ def of_event(event: Event, redactor: Redactor) -> Fields:
     else:
         line, rest = _checked(event, form)
     if "by" in event:
-        _add_principal(line, event["by"])
+        by = event["by"]
+        _add_principal(line, by)
+        if type(by) is dict and ("principal" in by or "door" in by):  # of a gateway
+            rest["by"] = {name: by[name] for name in ("principal", "door") if name in by}
     return line if form.is_plain and not rest else _completed(event, line, rest, redactor)
 
 

@@ -281,6 +281,7 @@ def _described(config: Config) -> dict[str, Any]:
         "queues": {name: {"policy": policies.effective(name, None).to_wire()} for name in config.queues},
         "patterns": {text: {"policy": policy.to_wire()} for text, policy in patterns.items()},
         **config.access.to_wire(),
+        "quotas": [one.to_wire() for one in config.quotas],
         "warnings": list(config.warnings),
     }
 
@@ -298,6 +299,7 @@ def _described_lines(config: Config) -> list[str]:
         *lines,
         "",
         *rules_lines(config.access),
+        *(f"quotas  {json.dumps(one, ensure_ascii=False)}" for one in shown["quotas"]),
         "",
         *(f"warning: {text}" for text in config.warnings),
         f"{counted(len(config.warnings), 'warning')}, no errors",

@@ -1,4 +1,4 @@
-"""Reads ``access`` and ``clients`` in the configuration file."""
+"""Reads ``access``, ``clients`` and ``quotas`` in the configuration file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from ..policy.access_rules import (
     in_order,
     is_number,
 )
+from ..policy.quotas import NUMBERS, QuotaRule
 from ..policy.schema import Pattern
 from .tree import expect, refuse_unknown_keys
 
 #: Maximum number of rules: a user who names queue after queue has all rules checked each time.
 RULES_LIMIT: Final = 200
+#: The highest number of a quota.
+QUOTA_CEILING: Final = 2**40
 _NAME: Final = re.compile(r"(?! )[^:,/\x00-\x1f\x7f]{1,256}(?<! )")
 
 
@@ -51,6 +54,27 @@ def read_access(tree: Mapping[str, Any], where: str) -> AccessRules:
     operators = _who(access["operators"], f"{place}.operators") if "operators" in access else TECHNICIANS
     default = _verbs(access["default"], f"{place}.default") if "default" in access else OPEN
     return AccessRules(operators, default, rules, clients)
+
+
+def read_quotas(entries: Any, where: str) -> tuple[QuotaRule, ...]:
+    """The quotas of single users and principals. Raises ``ConfigurationError``."""
+    if len(expect(entries, list, where)) > RULES_LIMIT:
+        raise ConfigurationError(f"{where}: at most {RULES_LIMIT:,} entries, not {len(entries):,}")
+    return tuple(_quota(entry, f"{where}[{at}]") for at, entry in enumerate(entries))
+
+
+def _quota(entry: Any, where: str) -> QuotaRule:
+    refuse_unknown_keys(expect(entry, dict, where), ("who", *NUMBERS), where)
+    who = _who(entry.get("who"), f"{where}.who")
+    if not who or any(one.kind is SubjectKind.GROUP for one in who):
+        raise ConfigurationError(f"{where}.who: name users or principals, or everyone; groups have no quotas")
+    most = {name: entry[name] for name in NUMBERS if name in entry}
+    for name, number in most.items():
+        if not 0 <= expect(number, int, f"{where}.{name}") <= QUOTA_CEILING:
+            raise ConfigurationError(f"{where}.{name}: expected 0 (no limit) to {QUOTA_CEILING:,}, got {number:,}")
+    if not most:
+        raise ConfigurationError(f"{where}: has no quota; expected one of: {', '.join(NUMBERS)}")
+    return QuotaRule(who, most)
 
 
 def read_users(text: str, where: str) -> tuple[Subject, ...]:

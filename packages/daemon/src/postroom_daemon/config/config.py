@@ -19,6 +19,7 @@ from postroom_common.settings import Setting
 from ..platform.accounts import Accounts
 from ..policy.access_rules import AccessRules
 from ..policy.policies import PatternConfig, QueueConfig
+from ..policy.quotas import QuotaRule
 from .access_file import read_users
 from .file import CONFIG_NAME, ConfigFile, read_config_file, warn_of_clashes
 from .settings import ATTRIBUTES, BACKENDS, MODES, SETTINGS, Settings, is_path_or_none
@@ -44,6 +45,7 @@ class Config:
     file: Path | None = None
     patterns: tuple[PatternConfig, ...] = ()
     access: AccessRules = field(default_factory=AccessRules)
+    quotas: tuple[QuotaRule, ...] = ()
     accounts: Accounts = field(default_factory=Accounts, compare=False, repr=False)
 
     @property
@@ -130,6 +132,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         file,
         content.patterns,
         access,
+        content.quotas,
         accounts,
     )
 

@@ -19,8 +19,9 @@ from postroom_common.settings import Setting, flatten, shown
 from ..platform.files import READ_FLAGS, Files
 from ..policy.access_rules import AccessRules
 from ..policy.policies import PatternConfig, QueueConfig, first_match
+from ..policy.quotas import QuotaRule
 from ..policy.schema import Pattern, check_schema
-from .access_file import read_access
+from .access_file import read_access, read_quotas
 from .tree import expect, refuse_unknown_keys
 
 CONFIG_NAME: Final = "config.json"
@@ -47,13 +48,14 @@ SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
     """The content of a file: settings by key (types not yet checked), the default policy, single queues, queues by
-    pattern in the order of the file, and access rules."""
+    pattern in the order of the file, access rules, and quotas."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     defaults: Layer = field(default_factory=dict)
     queues: Mapping[str, QueueConfig] = field(default_factory=dict)
     patterns: tuple[PatternConfig, ...] = ()
     access: AccessRules = field(default_factory=AccessRules)
+    quotas: tuple[QuotaRule, ...] = ()
 
 
 def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> ConfigFile:
@@ -68,11 +70,12 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
         raise ConfigurationError(f"{path}: not valid JSON: {_no_number_in(text) or error}") from None
     if type(tree) is not dict:
         raise ConfigurationError(f"{path}: expected object, got {shown(tree)}")
-    values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues", "access", "clients"))
+    values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues", "access", "clients", "quotas"))
     defaults = expect(tree.get("policyDefaults", {}), dict, f"{path}: policyDefaults")
     layer = _read_policy(defaults, f"{path}: policyDefaults", warn)
     queues, patterns = _read_queues(tree.get("queues", []), f"{path}: queues", warn)
-    return ConfigFile(values, layer, queues, patterns, read_access(tree, str(path)))
+    quotas = read_quotas(tree.get("quotas", []), f"{path}: quotas")
+    return ConfigFile(values, layer, queues, patterns, read_access(tree, str(path)), quotas)
 
 
 def _text_of(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from postroom_common.errors import ConfigurationError
 from postroom_common.settings import shown
 
-_TYPE_NAMES: Final[dict[type, str]] = {dict: "object", list: "array", str: "string"}
+_TYPE_NAMES: Final[dict[type, str]] = {dict: "object", list: "array", str: "string", int: "integer"}
 
 
 def expect(value: Any, kind: type, where: str) -> Any:

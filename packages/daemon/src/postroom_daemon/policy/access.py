@@ -60,6 +60,8 @@ class Access:
     def __init__(self, rules: AccessRules, daemon_uid: int, accounts: Accounts | None = None) -> None:
         self.refusals = 0
         """Number of refusals since the start."""
+        self.changes = 0
+        """How often the rules, or the users and groups that they name, may have changed."""
         self._masters = frozenset({0, daemon_uid})
         self._refreshed = 0
         self.use(rules, accounts or Accounts())
@@ -142,7 +144,7 @@ class Access:
             who = self.rules.operators
             if type(account) is str:
                 who = tuple(one for one in who if one.kind is SubjectKind.PRINCIPAL)
-            cached = self._operators[account] = self._is_among(account, who)
+            cached = self._operators[account] = self.is_among(account, who)
         return cached
 
     def rulings(self, account: Account, queue: str) -> dict[Verb, Ruling]:
@@ -169,7 +171,7 @@ class Access:
     def _for(self, account: Account, rule: AccessRule) -> AccessRule | None:
         """The rule as it applies to an account, or None. The groups of a user without an entry are unknown: what is
         denied to a group is denied to this user as well."""
-        if self._is_among(account, rule.who):
+        if self.is_among(account, rule.who):
             return rule
         if rule.deny and any(one.kind is SubjectKind.GROUP for one in rule.who) and self._groups_of(account) is None:
             return replace(rule, allow=frozenset())
@@ -189,6 +191,7 @@ class Access:
         return cached
 
     def _clear_caches(self) -> None:
+        self.changes += 1
         self._subject_ids: dict[tuple[Subject, ...], _SubjectIds] = {}
         self._operators: dict[Account, bool] = {}
         self._about: dict[Account, list[tuple[int, AccessRule]]] = {}
@@ -198,7 +201,8 @@ class Access:
         groups = [one for one in named if one.kind is SubjectKind.GROUP]
         self._by_groups = any(one.number(self._accounts) is not None for one in groups)
 
-    def _is_among(self, account: Account, who: tuple[Subject, ...]) -> bool:
+    def is_among(self, account: Account, who: tuple[Subject, ...]) -> bool:
+        """Whether some of these subjects are an account."""
         ids = self._subject_ids.get(who)
         if ids is None:
             ids = self._subject_ids[who] = self._ids_of(who)

@@ -154,8 +154,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # an upper bound; the first checkpoint corrects it
-        quotas = Quotas(settings, os.geteuid())
         access = Access(config.access, os.geteuid(), config.accounts)
+        quotas = Quotas(settings, os.geteuid(), config.quotas, access)
         vitals.quota_refusals = quotas.refused
         vitals.consumers = _consumers(store)
         state = EngineState(
@@ -173,7 +173,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
             access=access,
             quotas=quotas,
             consumers=vitals.consumers,
-            usage=Usage(store.applied) if settings.limits_user_stored_bytes else None,
+            usage=Usage(store.applied) if settings.limits_user_stored_bytes or config.quotas else None,
         )
         broker = Broker(state, group_limits(settings), sync_each_group=settings.journal_durability == "commit")
         vitals.waiting = lambda: broker.subscriptions.count

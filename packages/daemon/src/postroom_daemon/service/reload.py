@@ -95,6 +95,7 @@ _PARTS: Final[dict[str, Callable[[Config], object]]] = {
     "policyDefaults": lambda config: config.defaults,
     "queues": lambda config: (config.queues, [(one.text, one.policy, one.schema) for one in config.patterns]),
     "access and clients": lambda config: config.access.to_wire(),
+    "quotas": lambda config: config.quotas,
 }
 
 
@@ -124,7 +125,7 @@ def put_in_force(config: Config, root: OpenRoot, doors: Sequence[Door]) -> None:
         root.traffic.refusals.per_minute = settings.traffic_refusals_per_minute
     root.broker.reload(Policies(config.defaults, config.queues, config.patterns), group_limits(settings))
     root.access.use(config.access, config.accounts)
-    root.quotas.reload(settings)
+    root.quotas.reload(settings, config.quotas)
 
 
 def _shown(value: object) -> str:
