@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 from pathlib import Path
 
@@ -195,7 +194,20 @@ def test_a_wrong_configuration_is_not_taken_over_by_a_reload(guarded):
     assert guarded.ask("GET", "/messages/q?t=0", headers=BEARER).status == 204
 
 
-def test_a_silent_tls_peer_is_closed(daemon, make_gateway):
-    gateway = make_gateway(daemon, "[limits]\nheader_seconds = 0.5\n" + with_tls()).start()
-    with socket.create_connection(("127.0.0.1", gateway.ports["lmq-http"]), 60) as peer:
-        assert receive_all(peer) == b""
+def test_a_silent_tls_peer_is_closed_and_counts_as_a_connection_meanwhile(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\nheader_seconds = 2\npeer_connections = 2\n" + with_tls()).start()
+    with gateway.connect() as first, gateway.connect() as second:
+        refused = 'postroom_gateway_connections_refused_total{door="lmq-http"}'
+        with gateway.connect() as third:
+            assert receive_all(third) == b""
+        assert receive_all(first) == receive_all(second) == b""
+    wait_until(lambda: gateway.metric(refused) == 1, "the third one was refused")
+    assert gateway.metric('postroom_gateway_failed_handshakes_total{door="lmq-http"}') == 2
+    assert ask_over_tls(gateway, trusting()).status == 204
+
+
+def test_a_request_may_come_with_the_end_of_the_handshake(daemon, make_gateway):
+    gateway = make_gateway(daemon, with_tls()).start()
+    for _ in range(20):
+        assert ask_over_tls(gateway, trusting()).status == 204
+    wait_until(lambda: gateway.metric('postroom_gateway_connections{door="lmq-http"}') == 0, "all have gone")

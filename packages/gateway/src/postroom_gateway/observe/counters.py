@@ -16,6 +16,7 @@ class DoorCounters:
         self.answer_seconds = 0.0
         self.refused_requests = 0
         self.slow_peers = 0
+        self.failed_handshakes = 0
 
     def count(self, status: int | str, seconds: float) -> None:
         """Count an answer, and the time that it took."""

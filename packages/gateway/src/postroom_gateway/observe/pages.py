@@ -53,6 +53,9 @@ _REFUSALS: Final = Metric(
     "postroom_gateway_requests_refused_total", "counter", "Requests that the gateway refused by itself.", ("door",)
 )
 _SLOW: Final = Metric("postroom_gateway_slow_peers_total", "counter", "Connections closed for slowness.", ("door",))
+_HANDSHAKES: Final = Metric(
+    "postroom_gateway_failed_handshakes_total", "counter", "TLS handshakes that were not completed.", ("door",)
+)
 _BUFFERED: Final = Metric("postroom_gateway_buffered_bytes", "gauge", "Bytes of requests that are not answered yet.")
 _LOG: Final = Metric("postroom_gateway_log_records_total", "counter", "Records of the log, by level.", ("level",))
 _CPU: Final = Metric("postroom_gateway_process_cpu_seconds_total", "counter", "CPU time that the gateway has used.")
@@ -60,7 +63,7 @@ _RSS: Final = Metric("postroom_gateway_process_resident_memory_bytes", "gauge", 
 #: All of them, in the order of the text.
 METRICS: Final = (
     _UP, _BUILD, _START, _DAEMON, _IN_FLIGHT, _ASKED, _AGAIN, _WAITING, _RETURNED, _CONNECTIONS, _CONNECTED, _REFUSED,
-    _ANSWERS, _SECONDS, _REFUSALS, _SLOW, _BUFFERED, _LOG, _CPU, _RSS,
+    _ANSWERS, _SECONDS, _REFUSALS, _SLOW, _HANDSHAKES, _BUFFERED, _LOG, _CPU, _RSS,
 )  # fmt: skip
 _PAGE_BYTES: Final = resource.getpagesize()
 
@@ -152,6 +155,7 @@ class Pages:
             made.add(_SECONDS, counters.answer_seconds, name)
             made.add(_REFUSALS, counters.refused_requests, name)
             made.add(_SLOW, counters.slow_peers, name)
+            made.add(_HANDSHAKES, counters.failed_handshakes, name)
         made.add(_BUFFERED, self._limits.buffered_bytes)
         made.add_all(_LOG, sorted(logs.figures()["records"].items()))
         made.add(_CPU, time.process_time())

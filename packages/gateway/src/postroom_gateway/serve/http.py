@@ -56,9 +56,9 @@ class _Incoming(HttpRequest):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection of a door whose dialect speaks HTTP."""
+    """One connection of a door whose dialect speaks HTTP. ``is_admitted`` says that its door has counted it already."""
 
-    def __init__(self, door: Door, dialect: HttpDialect) -> None:
+    def __init__(self, door: Door, dialect: HttpDialect, is_admitted: bool = False) -> None:
         self._door = door
         self._dialect = dialect
         self._loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._server = b"server: %b\r\n" % dialect.server
-        self._admitted = False
+        self._admitted = is_admitted
         self._principal: Principal | None = None
         self._known: tuple[bytes, Principal, object] | None = None
         # The request that is being read.
@@ -94,7 +94,10 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
         self._address = address_of(transport)
-        self._admitted = self._door.limits.admit(self._address) and not self._door.is_stopping
+        if self._door.is_stopping and self._admitted:
+            self._ends = True
+        elif not self._admitted:
+            self._admitted = not self._door.is_stopping and self._door.limits.admit(self._address)
         if not self._admitted:
             self._door.counters.refused_connections += 1
             self._transport.abort()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from postroom_common.errors import PostroomError
 
 from ..contract import HttpDialect, StreamDialect
+from .accepting import SecureAcceptor
 from .authentication import Directory
 from .door import Door
 from .http import HttpConnection
@@ -47,54 +49,44 @@ class Listener:
         self.door = door
         self._settings = settings
         self._tls: ssl.SSLContext | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | SecureAcceptor | None = None
+        #: The port that it listens on, once it is open.
+        self.port = settings.port
 
     async def open(self, dialect: HttpDialect | StreamDialect, transport: str, passed: PassedSockets) -> None:
         """Listen, on a passed socket if there are any; ``transport`` is ``http`` or ``stream``. Raises
         ``CannotListen``."""
         self._tls = tls_context(self._settings)
-        loop = asyncio.get_running_loop()
 
-        def connect() -> asyncio.Protocol:
+        is_secured = self._tls is not None
+
+        def make() -> asyncio.Protocol:
             if transport == "http":
-                return HttpConnection(self.door, cast(HttpDialect, dialect))
-            return StreamConnection(self.door, cast(StreamDialect, dialect))
+                return HttpConnection(self.door, cast(HttpDialect, dialect), is_secured)
+            return StreamConnection(self.door, cast(StreamDialect, dialect), is_secured)
 
+        listening = self._socket(passed)
+        self.port = int(listening.getsockname()[1])
+        if self._tls:
+            self._server = SecureAcceptor(self.door, listening, self._tls, make)
+        else:
+            self._server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=_BACKLOG)
+
+    def _socket(self, passed: PassedSockets) -> socket.socket:
         settings = self._settings
         where = f"{settings.address} port {settings.port}"
+        if passed.is_managed:
+            one = passed.take(settings.address, settings.port)
+            if one is None:
+                raise CannotListen(f"door {self.door.name}: systemd does not listen on {where}: see {_SOCKET_UNIT}")
+            return one
+        family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
         try:
-            if passed.is_managed:
-                one = passed.take(settings.address, settings.port)
-                if one is None:
-                    raise CannotListen(f"door {self.door.name}: systemd does not listen on {where}: see {_SOCKET_UNIT}")
-                self._server = await loop.create_server(connect, sock=one, **self._tls_arguments(), backlog=_BACKLOG)
-            else:
-                self._server = await loop.create_server(
-                    connect,
-                    settings.address,
-                    settings.port,
-                    **self._tls_arguments(),
-                    backlog=_BACKLOG,
-                    reuse_address=True,
-                )
+            one = socket.create_server((settings.address, settings.port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise CannotListen(f"door {self.door.name}: cannot listen on {where}: {error.strerror or error}") from None
-
-    def _tls_arguments(self) -> dict[str, Any]:
-        if not self._tls:
-            return {}
-        limits = self.door.limits.settings
-        return {
-            "ssl": self._tls,
-            "ssl_handshake_timeout": limits.header_seconds,
-            "ssl_shutdown_timeout": limits.read_seconds,
-        }
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        assert self._server
-        return int(self._server.sockets[0].getsockname()[1])
+            raise CannotListen(f"door {self.door.name}: cannot listen on {where}: {_why(error)}") from None
+        one.setblocking(False)
+        return one
 
     def check(self) -> None:
         """Read the files of TLS. Raises ``CannotListen``."""

@@ -17,8 +17,9 @@ log = logging.getLogger(__name__)
 class StreamConnection(asyncio.Protocol):
     """One connection of a door whose dialect has a protocol of its own. The ``Peer`` of its handler."""
 
-    def __init__(self, door: Door, dialect: StreamDialect) -> None:
+    def __init__(self, door: Door, dialect: StreamDialect, is_admitted: bool = False) -> None:
         self._door = door
+        self._admitted = is_admitted
         self._dialect = dialect
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -75,7 +76,9 @@ class StreamConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
         self._address = address_of(transport)
         self._principal = self._door.authenticator.of_connection(transport)
-        if self._door.is_stopping or not self._principal or not self._door.limits.admit(self._address):
+        if not self._admitted:
+            self._admitted = not self._door.is_stopping and self._door.limits.admit(self._address)
+        if not self._admitted or not self._principal:
             self._door.counters.refused_connections += 1
             self._transport.abort()
             return
@@ -85,9 +88,10 @@ class StreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if not self._handler:
-            return
         self._handler = None
+        if not self._admitted:
+            return
+        self._admitted = False
         self._door.limits.leave(self._address)
         self._door.connections.discard(self)
         for task in self._tasks:
