@@ -9,8 +9,8 @@ from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
 
 #: What an unknown key is told that there is.
 TOP_LEVEL = (
-    "deduplication, dlq, expireAfterIdleSec, gatherWindowSec, limits, priority, retry, targetFallbackSec, ttlAction,"
-    " ttlSec, validation, visibilityTimeoutSec"
+    "deduplication, dlq, expireAfterIdleSec, gatherWindowSec, limits, priority, retry, statistics, targetFallbackSec,"
+    " ttlAction, ttlSec, validation, visibilityTimeoutSec"
 )
 
 
@@ -38,6 +38,7 @@ def test_without_layers_the_defaults_apply():
         },
         "deduplication": {"mode": "off", "windowSec": 300, "content": False},
         "validation": {"schema": {}, "onFailure": "reject"},
+        "statistics": {"enabled": False},
         "expireAfterIdleSec": 0,
     }  # fmt: skip
 

@@ -92,7 +92,14 @@ class Prepared:
             Command.READ_STATE: {},
             Command.IMPORT_STATE: {"engineMs": 0, "wallMs": 0},
         }
-        for command in (Command.STATUS, Command.BROWSE, Command.PAUSE, Command.RESUME, Command.GET_POLICY):
+        for command in (
+            Command.STATUS,
+            Command.BROWSE,
+            Command.PAUSE,
+            Command.RESUME,
+            Command.GET_POLICY,
+            Command.QUEUE_STATISTICS,
+        ):
             self.payloads[command] = {"queue": MINE}
 
 

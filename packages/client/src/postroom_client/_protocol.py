@@ -32,6 +32,7 @@ COMMANDS = (
     "health",
     "metrics",
     "list_queues",
+    "queue_statistics",
     "list_consumers",
     "list_inflight",
     "browse",
@@ -670,6 +671,32 @@ FIELDS = {
         ),
     ),
     "list_queues": (
+        (
+            "limit",
+            "limit",
+            "integer",
+            "maximum number of entries to return",
+            False,
+            100,
+        ),
+        (
+            "after",
+            "after",
+            "string",
+            "only names after this one: next of the previous page",
+            False,
+            "",
+        ),
+    ),
+    "queue_statistics": (
+        (
+            "queue",
+            "queue",
+            "string",
+            "name of the queue; all queues that are measured if absent",
+            False,
+            "",
+        ),
         (
             "limit",
             "limit",

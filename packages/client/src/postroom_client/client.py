@@ -319,6 +319,11 @@ class Client(object):
         """Return a page of the queues by name, each with its backlog."""
         return self._send("list_queues", timeout, limit=limit, after=after)
 
+    def queue_statistics(self, queue=None, limit=None, after=None, timeout=None):
+        """Return how fast messages are published to a queue and delivered from it, and how long they wait: of one
+        queue, or of a page of those with the policy ``statistics.enabled``."""
+        return self._send("queue_statistics", timeout, queue=queue, limit=limit, after=after)
+
     def list_inflight(self, queue=None, limit=None, after=None, timeout=None):
         """Return a page of the leased messages: by whom, until when."""
         return self._send("list_inflight", timeout, queue=queue, limit=limit, after=after)

@@ -217,6 +217,9 @@ class Client:
         after: str | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]: ...
+    def queue_statistics(
+        self, queue: str | None = None, limit: int | None = None, after: str | None = None, timeout: float | None = None
+    ) -> dict[str, Any]: ...
     def list_inflight(
         self,
         queue: str | None = None,

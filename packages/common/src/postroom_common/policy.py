@@ -126,6 +126,7 @@ POLICY_KEYS: Final = (
         choices=("reject", "dead-letter"),
         corrected=None,
     ),
+    Setting("statistics.enabled", bool, False, "measure rates and waiting times, for queue_statistics"),
     Setting(
         "expireAfterIdleSec",
         float,
@@ -210,6 +211,7 @@ class Policy:
     deduplicate_content: bool
     schema: dict[str, Any]
     on_invalid: str
+    measured: bool
     expire_after_idle_ms: int
 
     @classmethod
@@ -254,6 +256,7 @@ class Policy:
             deduplicate_content=flat["deduplication.content"],
             schema=flat["validation.schema"],
             on_invalid=flat["validation.onFailure"],
+            measured=flat["statistics.enabled"],
             expire_after_idle_ms=_or_never(flat["expireAfterIdleSec"]),
         )
 
@@ -297,6 +300,7 @@ class Policy:
                 "content": self.deduplicate_content,
             },
             "validation": {"schema": self.schema, "onFailure": self.on_invalid},
+            "statistics": {"enabled": self.measured},
             "expireAfterIdleSec": _seconds(self.expire_after_idle_ms),
         }
 

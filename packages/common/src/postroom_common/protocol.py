@@ -83,6 +83,7 @@ class Command(StrEnum):
     HEALTH = "health"
     METRICS = "metrics"
     LIST_QUEUES = "list_queues"
+    QUEUE_STATISTICS = "queue_statistics"
     LIST_CONSUMERS = "list_consumers"
     LIST_INFLIGHT = "list_inflight"
     BROWSE = "browse"
@@ -471,6 +472,11 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.HEALTH: (),
     Command.METRICS: (Field("format", Kind.TEXT, "prometheus: all metrics in the Prometheus text format", default=""),),
     Command.LIST_QUEUES: (
+        _LIMIT,
+        Field("after", Kind.TEXT, "only names after this one: next of the previous page", default=""),
+    ),
+    Command.QUEUE_STATISTICS: (
+        Field("queue", Kind.TEXT, "name of the queue; all queues that are measured if absent", default=""),
         _LIMIT,
         Field("after", Kind.TEXT, "only names after this one: next of the previous page", default=""),
     ),

@@ -141,6 +141,23 @@ def _describe_consumers(data):
     return table([u"queue", u"consumer", u"in flight", u"delivered", u"idle"], rows)
 
 
+def _describe_statistics(data):
+    rows = []
+    for one in data.get("queues") or []:
+        if not one.get("enabled"):
+            return u"%s is not measured: set statistics.enabled of its policy" % cell(one.get("queue"))
+        meters = [one[name] for name in ("published", "delivered")]
+        row = [cell(one["queue"])]
+        for meter in meters:
+            row += [cell(meter["count"]), u"%.2f" % meter["oneMinute"], u"%.2f" % meter["fifteenMinutes"]]
+        waits = one["retention"]
+        rows.append(row + [u"%.3f s" % waits[name] if waits["n"] else u"-" for name in ("median", "max")])
+    if not rows:
+        return u"no queue is measured: set statistics.enabled of a policy"
+    head = [u"queue", u"published", u"/s 1 min", u"/s 15 min", u"delivered", u"/s 1 min", u"/s 15 min"]
+    return table(head + [u"median wait", u"longest"], rows)
+
+
 def _describe_count(data):
     return pairs([(u"dead letters of", cell(data.get("queue")))] + _letter_counts(data))
 
@@ -280,6 +297,7 @@ DESCRIBERS = {
     "list_queues": _describe_queues,
     "list_inflight": _describe_inflight,
     "list_consumers": _describe_consumers,
+    "queue_statistics": _describe_statistics,
     "count_dlq": _describe_count,
     "reprocess_dlq": _describe_reprocess,
     "drop_dlq": _describe_drop,

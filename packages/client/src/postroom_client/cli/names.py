@@ -19,6 +19,7 @@ SUBCOMMANDS = (
     ("extend", "extend_lease", "extend a lease"),
     ("status", "status", "show the backlog, policy and pauses of a queue"),
     ("queues", "list_queues", "list the queues"),
+    ("statistics", "queue_statistics", "show rates and waiting times of queues"),
     ("consumers", "list_consumers", "list the consumers"),
     ("inflight", "list_inflight", "list the leased messages with their consumers"),
     ("browse", "browse", "list the messages of a queue without leasing them"),

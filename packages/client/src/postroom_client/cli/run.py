@@ -33,6 +33,7 @@ _READ_ONLY = ("status", "health", "metrics", "list_queues", "list_dlq", "count_d
     "get_message",
     "list_inflight",
     "list_consumers",
+    "queue_statistics",
     "list_schedules",
 )
 

@@ -13,6 +13,7 @@ from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
 from ..model.lease_index import LeaseIndex
 from ..model.observer import Observers, Participant
+from ..model.statistics import Statistics
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
 from ..observe.vitals import DaemonVitals
@@ -85,6 +86,7 @@ class EngineState:
     """Whether publishes are refused; None: the store says."""
     observers: Observers = field(init=False)
     leases: LeaseIndex = field(init=False)
+    statistics: Statistics = field(init=False)
     #: Memory that each transaction changes together with the store.
     participants: Sequence[Participant] = field(init=False)
     commits: Sequence[Callable[[], None]] = field(init=False)
@@ -94,6 +96,7 @@ class EngineState:
         usage = [self.usage] if self.usage else []
         self.observers = Observers([self.consumers, self.rates, self.dlq_index, *usage])
         self.leases = LeaseIndex(self.observers)
+        self.statistics = Statistics(self.observers, self.ids.chance)
         memory = (self.consumers, self.rates, self.dlq_index, self.subscriptions, self.cursors, self.leases)
-        self.participants = (*memory, *usage)
+        self.participants = (*memory, self.statistics, *usage)
         self.commits = tuple(one.commit for one in self.participants)

@@ -294,6 +294,7 @@ class Transaction:
             state.subscriptions,
             state.dlq_index,
             state.leases,
+            state.statistics,
             draining,
         )
 

@@ -91,6 +91,7 @@ _NAMES: Final = {
     Command.HEALTH: ("health", "Show whether journal, store and disk work."),
     Command.METRICS: ("metrics", "Show counters and rates."),
     Command.LIST_QUEUES: ("queues", "List the queues."),
+    Command.QUEUE_STATISTICS: ("statistics", "Show rates and waiting times of queues."),
     Command.LIST_CONSUMERS: ("consumers", "List the consumers."),
     Command.LIST_INFLIGHT: ("inflight", "List the leased messages: by whom, until when."),
     Command.BROWSE: ("browse", "List the messages of a queue without leasing them."),

@@ -18,6 +18,7 @@ from ..model.lease_index import LeaseIndex
 from ..model.principal import Principal
 from ..model.records import Entry
 from ..model.request import BodyReader, json_body
+from ..model.statistics import Statistics
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
 from ..platform.clock import Now
@@ -136,6 +137,7 @@ class Context:
     subscriptions: Subscriptions
     dlq_index: DlqIndex
     leases: LeaseIndex
+    statistics: Statistics
     draining: bool = False
     read_body: BodyReader = json_body
     #: The policies of queues that exist, and that accept every message of everyone. Valid as long as only messages

@@ -44,7 +44,7 @@ def message_to_wire(event: Event, store: Store, policies: Policies) -> MessageVi
     if entry.state is _DEAD:
         shown.fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
     else:
-        policy = policies.effective(entry.queue, store.queue(entry.queue))
+        policy = policies.applied(entry.queue, store.queue(entry.queue))[0]
         shown.fields["attemptsLeft"] = attempts_left(policy, entry.retry_limit, event["attempt"])
     return shown
 

@@ -154,6 +154,8 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
     if record is None or record.consume_paused:
         return ()
     policy = context.policies.effective(queue, record)
+    if policy.measured:
+        context.statistics.measure(queue, context.now.engine)
     if policy.max_inflight or policy.max_inflight_per_consumer:
         left = leases_left(context, queue, consumer, policy, record)
         if left == 0:

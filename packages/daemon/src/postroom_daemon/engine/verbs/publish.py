@@ -162,7 +162,10 @@ def _open_queue(context: Context, queue: str) -> tuple[QueueRecord | None, Polic
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
     if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
-    return record, *context.policies.applied(queue, record)
+    policy, is_open = context.policies.applied(queue, record)
+    if policy.measured:
+        context.statistics.measure(queue, context.now.engine)
+    return record, policy, is_open
 
 
 def _named(key: str) -> dict[str, Any]:

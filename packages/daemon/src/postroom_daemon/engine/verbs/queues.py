@@ -1,4 +1,5 @@
-"""status, list_queues, pause, resume, set_policy, get_policy, health, metrics: queues as a whole, and the daemon."""
+"""status, list_queues, queue_statistics, pause, resume, set_policy, get_policy, health, metrics: queues as a whole, and
+the daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from postroom_common.policy import read_layer, without_nulls
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.consumers import Consumers
+from ...model.distribution import described
 from ...model.records import QueueRecord, no_counts
+from ...model.statistics import QueueStatistics
 from ...policy.access_rules import Verb
 from ...policy.schema import check_schema
 from ...stores.base import Store
@@ -92,6 +95,34 @@ def list_queues(context: Context, fields: Fields) -> Decision:
             **as_of(context),
         }
     )
+
+
+def queue_statistics(context: Context, fields: Fields) -> Decision:
+    """The rates and the waiting times of a queue, or of a page of those that are measured and in which the user has any
+    permission. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, ERR_FORBIDDEN)."""
+    queue, following = fields["queue"], ""
+    if queue:
+        existing_queue(context, queue, None)
+        names = [queue]
+    else:
+        names, following = _names(context, fields["after"], fields["limit"])
+    rows = [_measured(context, name) for name in names]
+    rows = [row for row in rows if queue or row["enabled"]]
+    return Decision(data={"queues": rows, "count": len(rows), "next": following, **as_of(context)})
+
+
+def _measured(context: Context, queue: str) -> dict[str, Any]:
+    now = context.now.engine
+    if not context.policies.effective(queue, context.store.queue(queue)).measured:
+        return {"queue": queue, "enabled": False}
+    figures = context.statistics.of(queue) or QueueStatistics(now)
+    return {
+        "queue": queue,
+        "enabled": True,
+        "published": figures.published.to_wire(now),
+        "delivered": figures.delivered.to_wire(now),
+        "retention": described(figures.waits(now)),
+    }
 
 
 def _names(context: Context, after: str, limit: int) -> tuple[list[str], str]:
