@@ -89,6 +89,7 @@ def test_the_text_of_a_case_reproduces_it() -> None:
         "filesystem/extend_lease/EIO/5",
         "filesystem/nack_dead/EIO/12",
         "hybrid/everything/EIO/76/for-ever",
+        "memory/crash/EIO/17/for-ever",
         "hybrid/everything/EROFS:unlinkat/10/for-ever",
         "hybrid/recover/EIO:openat/30",
     ],

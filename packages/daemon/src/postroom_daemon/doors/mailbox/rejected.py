@@ -33,7 +33,11 @@ class RejectedRequests:
 
     def __init__(self, path: Path, files: Files, max_files: int, max_age_hours: int) -> None:
         self.fd = files.open_directory(path)
-        self.count = sum(name.endswith(_REASON_SUFFIX) for name in files.listdir(self.fd))
+        try:
+            self.count = sum(name.endswith(_REASON_SUFFIX) for name in files.listdir(self.fd))
+        except OSError:
+            files.close(self.fd)
+            raise
         self.taken = 0
         self._latest: deque[str] = deque()  # taken since the last sweep, oldest first
         self._files = files

@@ -63,8 +63,10 @@ class RequestFiles:
         fd = self.files.open_directory(self._path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             self.files.close(fd)
+            if not isinstance(error, BlockingIOError):
+                raise
             text = f"{self._path}: another daemon serves it; stop it, or name another ipc.root"
             raise MailboxBusy(text) from None
         return int(fd)
