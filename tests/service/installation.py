@@ -20,7 +20,11 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = "/opt/python"
 LIBRARY: Final = "/opt/postroom/lib"
 #: The commands, and the functions that they call.
-COMMANDS: Final = {"postroomd": "postroom_daemon.cli.postroomd", "postroom": "postroom_client.cli"}
+COMMANDS: Final = {
+    "postroomd": "postroom_daemon.cli.postroomd",
+    "postroom": "postroom_client.cli",
+    "postroom-gateway": "postroom_gateway.cli",
+}
 PROGRAM: Final = """\
 import sys
 sys.path.insert(0, "{library}")
@@ -34,12 +38,12 @@ LD_LIBRARY_PATH={python}/lib exec {python}/bin/python3 -I /opt/postroom/{name}.p
 """
 
 
-def machine_with_product() -> Machine:
-    """A machine, not started yet, on which the daemon and the client are installed."""
+def machine_with_product(*further: str) -> Machine:
+    """A machine, not started yet, on which the daemon, the client and ``further`` distributions are installed."""
     machine = Machine(binds={Path(sys.base_prefix): Path(PYTHON)})
     library = machine.root / LIBRARY.lstrip("/")
     library.mkdir(parents=True)
-    for known in _needed("postroom-daemon"):
+    for known in _needed("postroom-daemon", *further):
         _copy(known, library)
     if not compileall.compile_dir(library, quiet=2, stripdir=str(machine.root)):
         raise RuntimeError(f"{library} cannot be compiled")
@@ -49,10 +53,10 @@ def machine_with_product() -> Machine:
     return machine
 
 
-def _needed(name: str) -> Iterator[Distribution]:
-    """A distribution and all that it needs, each once."""
+def _needed(*names: str) -> Iterator[Distribution]:
+    """Distributions and all that they need, each once."""
     seen: set[str] = set()
-    waiting = [name]
+    waiting = [*names]
     while waiting:
         known = distribution(waiting.pop())
         if known.name in seen:
