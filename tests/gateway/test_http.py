@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 
 import pytest
@@ -111,6 +112,35 @@ def test_a_request_whose_end_can_be_read_in_two_ways_is_refused(gateway, lines):
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
     assert gateway.ask("GET", "/messages/q?t=0").status == 204
+
+
+def test_damaged_requests_hurt_nobody(make_gateway, daemon):
+    """Requests of every kind with bytes changed, left out, repeated: each is answered, or its connection is closed."""
+    limits = "header_seconds = 0.2\nbody_seconds = 0.2\nidle_seconds = 0.2\n"
+    gateway = make_gateway(daemon, f"[limits]\n{limits}[doors.lmq-http]\nport = 0\n").start()
+    chance = random.Random(20261129)
+    chunked = b"POST /messages/q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    bases = [
+        PUSH + b"a",
+        chunked,
+        request("GET", "/messages?qre=q&t=0&cf=msgpack"),
+        request("PATCH", "/properties/q", b'{"retry":1}', {"Content-Type": "application/json"}),
+        request("POST", "/messages/q/1fd4f096-421b-4edd-af48-25cb018e723a?reply=ack", b""),
+    ]
+    for _ in range(400):
+        damaged = bytearray(chance.choice(bases))
+        for _ in range(chance.randrange(1, 5)):
+            at = chance.randrange(len(damaged))
+            end = min(len(damaged), at + chance.randrange(1, 12))
+            damaged[at:end] = chance.choice([b"", 2 * bytes(damaged[at:end]), chance.randbytes(end - at)])
+        with gateway.connect() as peer:
+            peer.sendall(damaged)
+            peer.shutdown(socket.SHUT_WR)
+            receive_all(peer)
+    assert gateway.ask("GET", "/nosuch").status == 404
+    assert gateway.metric("postroom_gateway_buffered_bytes") == 0
+    assert gateway.metric('postroom_gateway_connections{door="lmq-http"}') <= 1
+    assert "Traceback" not in gateway.log()
 
 
 def test_a_header_over_the_limit_is_refused(make_gateway):

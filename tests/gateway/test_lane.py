@@ -83,6 +83,25 @@ def test_waits_are_limited(daemon, make_gateway):
         assert gateway.ask("GET", "/messages/q?t=0").status == 204
 
 
+def test_a_message_that_is_too_large_for_the_daemon_is_refused_and_hurts_nobody(make_daemon, make_gateway):
+    daemon = make_daemon("--limits-request-bytes", "100000").start()
+    gateway = make_gateway(daemon).start()
+    with gateway.connect() as peer:
+        peer.sendall(PULL)
+        wait_until(lambda: waiting(gateway) == 1, "the pull waits")
+        refused = gateway.ask("POST", "/messages/q", 200_000 * b"x")
+        assert refused.status == 413
+        assert b"limits.requestBytes" in refused.body
+        assert gateway.ask("POST", "/messages/q", b"x").status == 200
+        assert receive_answer(peer).body == b"x"
+    assert gateway.metric("postroom_gateway_daemon_reconnections_total") == 0
+    daemon.kill()
+    with gateway.connect() as peer:
+        peer.sendall(request("POST", "/messages/q", 200_000 * b"x"))
+        daemon.start()
+        assert receive_answer(peer).status == 413, "also if nobody could say so when it came"
+
+
 def test_without_a_daemon_clients_get_a_sentence(daemon, make_gateway):
     gateway = make_gateway(daemon, SETTINGS.format(daemon.ipc / "lane.sock", 0.1) + DOORS).start()
     assert gateway.ask("POST", "/messages/q", b"x").status == 200

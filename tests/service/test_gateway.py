@@ -64,9 +64,7 @@ def test_clients_are_served_though_the_gateway_has_no_network(machine: Machine) 
 
 
 def test_a_restart_loses_no_connection(machine: Machine) -> None:
-    asking = machine.spawn(
-        "curl", "--silent", "--max-time", "60", "--retry", "0", f"{MESSAGES}?t=0", "--next", MESSAGES
-    )
+    asking = machine.spawn("curl", "--silent", "--max-time", "60", f"{MESSAGES}?t=0", "--next", f"{MESSAGES}?t=20")
     machine.run("systemctl", "restart", SERVICE)
     ask(machine, "--data", "after", MESSAGES)
     asking.communicate(timeout=60)

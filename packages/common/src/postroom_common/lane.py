@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from .errors import PostroomError
 
 _LENGTHS: Final = struct.Struct("<II")
-_PREFIX: Final = _LENGTHS.size
+#: Bytes in front of a frame's header.
+PREFIX_BYTES: Final = _LENGTHS.size
 
 
 class FrameTooLarge(PostroomError):
@@ -29,7 +30,7 @@ class Frame(NamedTuple):
     @property
     def size_on_wire(self) -> int:
         """Bytes of the frame."""
-        return _PREFIX + self.size
+        return PREFIX_BYTES + self.size
 
 
 def encode_frame(header: bytes, body: bytes = b"") -> bytes:
@@ -60,18 +61,18 @@ class FrameReader:
     def missing_bytes(self) -> int:
         """How many bytes the next frame lacks at least; 0 if it is complete. Raises ``FrameTooLarge``."""
         held = self.held_bytes
-        if held < _PREFIX:
-            return _PREFIX - held
+        if held < PREFIX_BYTES:
+            return PREFIX_BYTES - held
         header, body = _LENGTHS.unpack_from(self._buffer, self._start)
         if header + body > self.limit_bytes:
             raise FrameTooLarge(f"a frame of {header + body} bytes is announced; the limit is {self.limit_bytes}")
-        return max(0, int(_PREFIX + header + body - held))
+        return max(0, int(PREFIX_BYTES + header + body - held))
 
     def peek(self) -> bytes | None:
         """The header of the next frame; None if the frame is incomplete. Raises ``FrameTooLarge``."""
         if self.missing_bytes():
             return None
-        start = self._start + _PREFIX
+        start = self._start + PREFIX_BYTES
         header_bytes, _ = _LENGTHS.unpack_from(self._buffer, self._start)
         return bytes(self._buffer[start : start + header_bytes])
 
@@ -81,7 +82,7 @@ class FrameReader:
             return None
         buffer = self._buffer
         header_bytes, body_bytes = _LENGTHS.unpack_from(buffer, self._start)
-        start = self._start + _PREFIX
+        start = self._start + PREFIX_BYTES
         middle = start + header_bytes
         end = middle + body_bytes
         self._start = end

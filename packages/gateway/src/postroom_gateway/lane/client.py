@@ -108,7 +108,10 @@ class Lane:
 
     def _pending(self, envelope: dict[str, Any], bodies: Sequence[bytes] = ()) -> Pending:
         request_id = f"{self._prefix}{next(self._ids)}"
-        header = orjson.dumps({"requestId": request_id, **envelope})
+        try:
+            header = orjson.dumps({"requestId": request_id, **envelope})
+        except orjson.JSONEncodeError as error:  # such as an integer of more than 64 bits
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"a value cannot be sent to the daemon: {error}") from None
         frame = encode_frame(header, b"".join(bodies))
         self.requests += 1
         return Pending(request_id, frame, self._loop.create_future(), self._loop.time())

@@ -11,8 +11,9 @@ from typing import Any, Final, cast
 
 import orjson
 
-from postroom_common.lane import Frame, FrameReader, FrameTooLarge, encode_frame
-from postroom_common.protocol import LANE_VERSION, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT
+from postroom_common.errors import CommandError
+from postroom_common.lane import PREFIX_BYTES, Frame, FrameReader, FrameTooLarge, encode_frame
+from postroom_common.protocol import LANE_VERSION, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, ErrorCode
 
 from ..contract import DaemonUnavailable
 
@@ -86,11 +87,10 @@ class Link(asyncio.Protocol):
 
     def send(self, pending: Pending) -> None:
         """Send a request now, or as soon as there is a connection."""
-        if self.greeting and not self.greeting.is_gateway:
-            _refuse(pending)
-            return
-        self.in_flight[pending.request_id] = pending
-        if self.greeting and self._transport:
+        if not self.greeting or not self._transport:
+            self.in_flight[pending.request_id] = pending
+        elif _may_pass(pending, self.greeting):
+            self.in_flight[pending.request_id] = pending
             self._transport.write(pending.frame)
 
     def cancel(self, pending: Pending) -> None:
@@ -156,13 +156,12 @@ class Link(asyncio.Protocol):
     def _send_again(self) -> None:
         """Send what has no answer, in the same order. The daemon executes none of it twice."""
         assert self._transport
-        if not self.greeting or not self.greeting.is_gateway:
-            for pending in self.in_flight.values():
-                _refuse(pending)
-            self.in_flight.clear()
-            return
+        assert self.greeting
         now_s = self._loop.time()
         for pending in list(self.in_flight.values()):
+            if not _may_pass(pending, self.greeting):
+                del self.in_flight[pending.request_id]
+                continue
             pending.is_sent_again = self.connections > 1
             self._transport.write(pending.frame)
             if pending.is_abandoned or 0 < pending.until_s <= now_s:
@@ -219,9 +218,21 @@ class Link(asyncio.Protocol):
                 log.error("%s", text)
 
 
-def _refuse(pending: Pending) -> None:
+def _may_pass(pending: Pending, greeting: Greeting) -> bool:
+    """Whether the daemon reads a request; if not, it gets its answer here. The daemon would end the connection for one
+    that is too large, with all that others have in flight on it."""
+    size = len(pending.frame) - PREFIX_BYTES
+    error: Exception
+    if not greeting.is_gateway:
+        error = DaemonUnavailable(NO_GATEWAY)
+    elif size > greeting.request_bytes:
+        text = f"the request has {size:,} bytes; the daemon's limit (limits.requestBytes) is {greeting.request_bytes:,}"
+        error = CommandError(ErrorCode.MESSAGE_TOO_LARGE, text)
+    else:
+        return True
     if not pending.future.done():
-        pending.future.set_exception(DaemonUnavailable(NO_GATEWAY))
+        pending.future.set_exception(error)
+    return False
 
 
 def _cancel_frame(pending: Pending) -> bytes:

@@ -56,9 +56,10 @@ class _Incoming(HttpRequest):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection of a door whose dialect speaks HTTP. ``is_admitted`` says that its door has counted it already."""
+    """One connection of a door whose dialect speaks HTTP. ``is_secured`` says that it has TLS, and was
+    counted before its handshake."""
 
-    def __init__(self, door: Door, dialect: HttpDialect, is_admitted: bool = False) -> None:
+    def __init__(self, door: Door, dialect: HttpDialect, is_secured: bool = False) -> None:
         self._door = door
         self._dialect = dialect
         self._loop = asyncio.get_running_loop()
@@ -66,7 +67,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._server = b"server: %b\r\n" % dialect.server
-        self._admitted = is_admitted
+        self._admitted = self._is_secured = is_secured
         self._principal: Principal | None = None
         self._known: tuple[bytes, Principal, object] | None = None
         # The request that is being read.
@@ -128,8 +129,8 @@ class HttpConnection(asyncio.Protocol):
         """The peer sends nothing more. It gets the answers to what it has sent, unless it waits for a message: then it
         has most probably gone."""
         self._ends = self._is_half_closed = True
-        if self._lingers or (self._answering and self._answering.is_waiting):
-            return False
+        if self._lingers or self._is_secured or (self._answering and self._answering.is_waiting):
+            return False  # TLS has no half-closed connections
         return self._task is not None
 
     def data_received(self, data: bytes) -> None:

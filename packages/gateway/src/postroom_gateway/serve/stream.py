@@ -15,11 +15,12 @@ log = logging.getLogger(__name__)
 
 
 class StreamConnection(asyncio.Protocol):
-    """One connection of a door whose dialect has a protocol of its own. The ``Peer`` of its handler."""
+    """One connection of a door whose dialect has a protocol of its own. The ``Peer`` of its handler. ``is_secured`` is
+    as for ``HttpConnection``."""
 
-    def __init__(self, door: Door, dialect: StreamDialect, is_admitted: bool = False) -> None:
+    def __init__(self, door: Door, dialect: StreamDialect, is_secured: bool = False) -> None:
         self._door = door
-        self._admitted = is_admitted
+        self._admitted = self._is_secured = is_secured
         self._dialect = dialect
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -101,7 +102,7 @@ class StreamConnection(asyncio.Protocol):
         """The peer sends nothing more. It gets the answers to what it has sent, unless it waits for messages: then it
         has most probably gone."""
         self._ends = True
-        return bool(self._tasks) and not any(self._tasks.values())
+        return not self._is_secured and bool(self._tasks) and not any(self._tasks.values())
 
     def data_received(self, data: bytes) -> None:
         if self._ends or not self._handler:
