@@ -40,6 +40,7 @@ values: st.SearchStrategy[Any] = st.recursive(
         (event(1, "dropped", reason="idle"), "try - idle"),
         (event(1, "moved", to="line.red"), "to line.red"),
         (event(1, "policy_set", policy={"a": 1}), '{"a":1}'),
+        (event(1, "policy_patterns_set", patterns=[{"pattern": "a"}]), '[{"pattern":"a"}]'),
         (event(1, "clock_marked"), ""),
         (event(1, "not_invented_yet", queue="q"), ""),
         (request("publish"), "OK 0.5ms 183B uid 1000"),

@@ -29,6 +29,7 @@ _EVENTS = {
     "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
     "set_policy": "policy_set", "import_state": "imported", "hold": "held", "unhold": "unheld", "move": "moved",
+    "set_policy_patterns": "policy_patterns_set",
     "purge": "dropped", "delete_queue": "queue_deleted", "drain": "drain_set", "quarantine_dlq": "quarantined",
     "drop_dlq": "dropped", "publish_batch": "published", "ack_batch": "acked", "nack_batch": "retried",
     "ack_and_publish": "published", "set_schedule": "schedule_set", "delete_schedule": "schedule_deleted",

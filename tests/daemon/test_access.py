@@ -86,6 +86,8 @@ class Prepared:
             Command.DELETE_QUEUE: {"queue": MINE},
             Command.SET_POLICY: {"queue": MINE, "policy": {"ttlSec": 5}},
             Command.DRAIN: {},
+            Command.SET_POLICY_PATTERNS: {"patterns": []},
+            Command.GET_POLICY_PATTERNS: {},
             Command.SET_SCHEDULE: {"name": "each morning", "queue": MINE, "cron": "0 6 * * *"},
             Command.DELETE_SCHEDULE: {"name": "each morning"},
             Command.LIST_SCHEDULES: {},

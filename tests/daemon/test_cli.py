@@ -293,7 +293,11 @@ def test_local_has_every_command_and_every_field_of_the_protocol():
     commands = {command.name: command for command in cli_local.LOCAL_COMMANDS}
     policy, schedule = commands.pop("policy"), commands.pop("schedule")
     assert isinstance(policy, click.Group) and isinstance(schedule, click.Group)
-    assert sorted(policy.commands) == ["get", "set"] and sorted(schedule.commands) == ["delete", "list", "set"]
+    assert sorted(policy.commands) == ["get", "patterns", "set", "set-patterns"] and sorted(schedule.commands) == [
+        "delete",
+        "list",
+        "set",
+    ]
     assert len(commands) + len(policy.commands) + len(schedule.commands) == len(set(Command) - TOOL_COMMANDS)
     options = {option for parameter in commands["publish"].params for option in parameter.opts}
     assert {"--queue", "--message", "--attributes", "--priority", "--delay", "--target", "--msg-version"} <= options

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.interpreted
 
 def context_of(bench: Bench) -> Context:
     live: Any = bench.live
-    return Context(bench.store, live.clock.now(), *[None] * 12)  # type: ignore[arg-type]
+    return Context(bench.store, live.clock.now(), *[None] * 15)  # type: ignore[arg-type]
 
 
 def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:

@@ -226,7 +226,7 @@ class ExitStatus(CommandTest):
             (["wrok"], "there is no command 'wrok': did you mean work? (see postroom --help"),
             (["42"], "there is no command '42' (see postroom --help"),
             (["schedule"], "schedule needs list, set or delete (see postroom --help"),
-            (["policy"], "policy needs get or set (see postroom --help"),
+            (["policy"], "policy needs get, set, patterns or set-patterns (see postroom --help"),
         )
 
     def assert_reported(self, *wrong):

@@ -72,12 +72,12 @@ def encode_payload(command, options):
     for wire_name, name, kind, _, required, _ in _protocol.FIELDS[command]:
         if name not in rest:
             if required:
-                raise InvalidArgument("%s needs %s" % (command, name))
+                _check_replaced(command, wire_name, name, options)
             continue
         value = rest.pop(name)
         if value is None and kind != "any value":
             if required:
-                raise InvalidArgument("%s needs %s" % (command, name))
+                _check_replaced(command, wire_name, name, options)
             continue
         if isinstance(value, Binary) and wire_name == "message":
             if not rest.get("content_type"):
@@ -88,6 +88,15 @@ def encode_payload(command, options):
         known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
         raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(rest)), known))
     return payload
+
+
+def _check_replaced(command, wire_name, name, options):
+    """Raise ``InvalidArgument`` for a missing field, unless one that replaces it is given."""
+    others = [
+        field[1] for field in _protocol.FIELDS[command] if _protocol.INSTEAD_OF.get(field[0]) == wire_name
+    ]
+    if all(options.get(other) is None for other in others):
+        raise InvalidArgument("%s needs %s" % (command, " or ".join([name] + others)))
 
 
 def check_kind(kind, value, name):

@@ -52,6 +52,8 @@ COMMANDS = (
     "drain",
     "set_policy",
     "get_policy",
+    "set_policy_patterns",
+    "get_policy_patterns",
     "set_schedule",
     "delete_schedule",
     "list_schedules",
@@ -153,6 +155,11 @@ ERROR_CODES = {
         "The daemon failed on this request. Nothing was changed.",
         "Report it with the daemon's log. Trying again may help.",
     ),
+}
+
+# field: the required field that it replaces
+INSTEAD_OF = {
+    "queuePattern": "queue",
 }
 
 # command: (name on the wire, name in Python, kind, help, required, default)
@@ -326,6 +333,22 @@ FIELDS = {
             False,
             None,
         ),
+        (
+            "queuePattern",
+            "queue_pattern",
+            "string",
+            "instead of queue: regular expression; publish to every queue in whose name it is found",
+            False,
+            None,
+        ),
+        (
+            "createWith",
+            "create_with",
+            "object",
+            "policy with which the queue is created if it does not exist; {}: without one",
+            False,
+            None,
+        ),
     ),
     "publish_batch": (
         (
@@ -401,6 +424,22 @@ FIELDS = {
             "text: payload and attributes as strings; value: as JSON values",
             False,
             "text",
+        ),
+        (
+            "queuePattern",
+            "queue_pattern",
+            "string",
+            "instead of queue: regular expression; consume from any queue in whose name it is found",
+            False,
+            None,
+        ),
+        (
+            "createWith",
+            "create_with",
+            "object",
+            "policy with which the queue is created if it does not exist; {}: without one",
+            False,
+            None,
         ),
     ),
     "ack": (
@@ -1294,6 +1333,17 @@ FIELDS = {
             False,
         ),
     ),
+    "set_policy_patterns": (
+        (
+            "patterns",
+            "patterns",
+            "array",
+            "objects with pattern and policy, in order: the first that matches a queue's name applies to it",
+            True,
+            None,
+        ),
+    ),
+    "get_policy_patterns": (),
     "drain": (
         (
             "draining",

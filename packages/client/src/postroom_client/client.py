@@ -128,24 +128,31 @@ class Client(object):
         self, queue, message, attributes=None, priority=None, delay_ms=None, target_consumer_id=None, encoding=None,
         content_type=None, type=None, version=None, trace_id=None, deduplication_key=None, timestamp=None,
         traceparent=None, correlation_id=None, reply_to=None, ttl_ms=None, deliver_at=None, ordering_key=None,
-        target_fallback_ms=None, timeout=None, retry_limit=None
+        target_fallback_ms=None, timeout=None, retry_limit=None, queue_pattern=None, create_with=None
     ):
-        """Publish ``message``: text, ``Binary``, or any value that JSON has. Returns messageId and messageKey."""
+        """Publish ``message``: text, ``Binary``, or any value that JSON has. Returns messageId and messageKey.
+
+        ``queue`` None with ``queue_pattern``, a regular expression, publishes to every queue in whose name it is
+        found, and returns ``published`` and ``refused`` by queue. ``create_with`` is a policy for a new queue.
+        """
         return self._send(
             "publish", timeout, queue=queue, message=message, attributes=attributes, priority=priority,
             delay_ms=delay_ms, target_consumer_id=target_consumer_id, encoding=encoding, content_type=content_type,
             type=type, version=version, trace_id=trace_id, deduplication_key=deduplication_key, timestamp=timestamp,
             traceparent=traceparent, correlation_id=correlation_id, reply_to=reply_to, ttl_ms=ttl_ms,
             deliver_at=deliver_at, ordering_key=ordering_key, target_fallback_ms=target_fallback_ms,
-            retry_limit=retry_limit
+            retry_limit=retry_limit, queue_pattern=queue_pattern, create_with=create_with
         )
 
     def consume_next(
-        self, queue, consumer_id=None, visibility_timeout_sec=None, wait_ms=None, wait_lock=True, payload_as="value",
-        max=None, timeout=None
+        self, queue=None, consumer_id=None, visibility_timeout_sec=None, wait_ms=None, wait_lock=True,
+        payload_as="value", max=None, timeout=None, queue_pattern=None, create_with=None
     ):
         """Lease the next message, waiting up to ``wait_ms`` for one. Returns None if there is none. With ``max``,
         lease up to that many without waiting for more than the first; returns a list, empty if there are none.
+
+        ``queue_pattern``, a regular expression instead of ``queue``, means every queue in whose name it is found.
+        ``create_with`` creates the queue, with this policy, if it does not exist.
 
         Without ``timeout``, the call may last the client's timeout longer than the wait. With it, the wait is cut to
         nine tenths of the timeout, which leaves time for the answer.
@@ -161,7 +168,8 @@ class Client(object):
                 data = self._send(
                     "consume_next", timeout, queue=queue, consumer_id=consumer_id,
                     visibility_timeout_sec=visibility_timeout_sec, wait_ms=wait_ms,
-                    wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as, max=max
+                    wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as, max=max,
+                    queue_pattern=queue_pattern, create_with=create_with
                 )
                 break
             except LeaseExpired:  # the answer was lost with its connection, and the lease was returned
@@ -402,6 +410,15 @@ class Client(object):
     def get_policy(self, queue, explain=None, timeout=None):
         """Return a queue's policy, and what ``set_policy`` has set; with ``explain``, where each key comes from."""
         return self._send("get_policy", timeout, queue=queue, explain=explain)
+
+    def set_policy_patterns(self, patterns, timeout=None):
+        """Replace the policies by pattern: a list of dicts with ``pattern``, a regular expression, and ``policy``. The
+        first that is found in a queue's name applies to it, over the daemon's configuration."""
+        return self._send("set_policy_patterns", timeout, patterns=patterns)
+
+    def get_policy_patterns(self, timeout=None):
+        """Return the policies by pattern."""
+        return self._send("get_policy_patterns", timeout)
 
     # Dead letters.
 

@@ -56,7 +56,7 @@ class Client:
     def __exit__(self, *exc_info: object) -> None: ...
     def publish(
         self,
-        queue: str,
+        queue: str | None,
         message: Any,
         attributes: Mapping[str, Any] | str | None = None,
         priority: int | None = None,
@@ -78,11 +78,13 @@ class Client:
         target_fallback_ms: int | None = None,
         timeout: float | None = None,
         retry_limit: int | str | None = None,
+        queue_pattern: str | None = None,
+        create_with: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]: ...
     @overload
     def consume_next(
         self,
-        queue: str,
+        queue: str | None = None,
         consumer_id: str | None = None,
         visibility_timeout_sec: float | None = None,
         wait_ms: int | None = None,
@@ -90,11 +92,13 @@ class Client:
         payload_as: str | None = "value",
         max: None = None,
         timeout: float | None = None,
+        queue_pattern: str | None = None,
+        create_with: Mapping[str, Any] | None = None,
     ) -> Delivery | None: ...
     @overload
     def consume_next(
         self,
-        queue: str,
+        queue: str | None = None,
         consumer_id: str | None = None,
         visibility_timeout_sec: float | None = None,
         wait_ms: int | None = None,
@@ -103,6 +107,8 @@ class Client:
         *,
         max: int,
         timeout: float | None = None,
+        queue_pattern: str | None = None,
+        create_with: Mapping[str, Any] | None = None,
     ) -> list[Delivery]: ...
     def ack(
         self,
@@ -289,6 +295,10 @@ class Client:
     def get_policy(
         self, queue: str, explain: bool | None = None, timeout: float | None = None
     ) -> dict[str, Any]: ...
+    def set_policy_patterns(
+        self, patterns: Sequence[Mapping[str, Any]], timeout: float | None = None
+    ) -> dict[str, Any]: ...
+    def get_policy_patterns(self, timeout: float | None = None) -> dict[str, Any]: ...
     def list_dlq(
         self,
         queue: str,

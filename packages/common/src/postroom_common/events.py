@@ -41,6 +41,7 @@ class EventType(StrEnum):
     DAMAGE_FOUND = "damage_found"
     QUEUE_CREATED = "queue_created"
     POLICY_SET = "policy_set"
+    POLICY_PATTERNS_SET = "policy_patterns_set"
     PAUSED = "paused"
     RESUMED = "resumed"
     PUBLISHED = "published"

@@ -45,6 +45,12 @@ DELAY_MS_LIMIT: Final = 366 * 24 * 3600 * 1000
 RETRY_LIMIT_LIMIT: Final = 2**31 - 1
 #: Maximum number of messages or items in one batch.
 BATCH_LIMIT: Final = 1000
+#: Maximum number of queues that one publish by pattern reaches.
+MATCHED_QUEUES_LIMIT: Final = BATCH_LIMIT
+#: Maximum length of a pattern for the names of queues, in characters.
+PATTERN_LIMIT: Final = 1024
+#: Maximum number of policy patterns.
+POLICY_PATTERNS_LIMIT: Final = 256
 #: Latest Unix time that a field may hold, in milliseconds (end of the year 9999).
 WALL_MS_LIMIT: Final = 253_402_300_799_999
 #: Age in milliseconds up to which the daemon leaves a request file in place that it cannot parse, or that has two hard
@@ -103,6 +109,8 @@ class Command(StrEnum):
     DRAIN = "drain"
     SET_POLICY = "set_policy"
     GET_POLICY = "get_policy"
+    SET_POLICY_PATTERNS = "set_policy_patterns"
+    GET_POLICY_PATTERNS = "get_policy_patterns"
     SET_SCHEDULE = "set_schedule"
     DELETE_SCHEDULE = "delete_schedule"
     LIST_SCHEDULES = "list_schedules"
@@ -299,8 +307,10 @@ class Kind(StrEnum):
 class Field:
     """One field of a command's payload.
 
-    ``default`` None means that the field has no default. ``low`` and ``high`` are the inclusive bounds of a number.
-    A ``required`` field must be present. JSON null counts as absent, except for ``Kind.VALUE``.
+    ``default`` None means that the field has no default. ``low`` and ``high`` are the inclusive bounds of a number;
+    ``high`` of a text is its length in characters, ``TEXT_LIMIT`` if absent.
+    A ``required`` field must be present, unless the field is that is given ``instead_of`` it. JSON null counts as
+    absent, except for ``Kind.VALUE``.
     """
 
     name: str
@@ -310,6 +320,7 @@ class Field:
     default: Any = None
     low: float | None = None
     high: float | None = None
+    instead_of: str = ""
 
 
 _QUEUE = Field("queue", Kind.QUEUE, "name of the queue", required=True)
@@ -321,6 +332,9 @@ _LEASE = Field(
     "leaseId", Kind.TEXT, "lease id of the delivery; without it, consumerId must be that of the lease holder"
 )
 _LEASE_QUEUE = Field("queue", Kind.TEXT, "without messageKey: the queue in which the lease must be", default="")
+_CREATE_WITH = Field(
+    "createWith", Kind.OBJECT, "policy with which the queue is created if it does not exist; {}: without one"
+)
 _CONSUMER = Field("consumerId", Kind.TEXT, "name of the consumer; the clientId if absent")
 _VISIBILITY = Field(
     "visibilityTimeoutSec",
@@ -406,6 +420,14 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             Kind.SCALAR,
             f"deliveries before the message dies, 1 to {RETRY_LIMIT_LIMIT:,}; policy: the queue's limit as it is now",
         ),
+        Field(
+            "queuePattern",
+            Kind.TEXT,
+            "instead of queue: regular expression; publish to every queue in whose name it is found",
+            high=PATTERN_LIMIT,
+            instead_of="queue",
+        ),
+        _CREATE_WITH,
     ),
     Command.PUBLISH_BATCH: (
         Field("queue", Kind.TEXT, "queue of the messages that name none", default=""),
@@ -434,6 +456,14 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             "waitLock", Kind.FLAG, "true if the client holds flock on its request file while it waits", default=False
         ),
         Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
+        Field(
+            "queuePattern",
+            Kind.TEXT,
+            "instead of queue: regular expression; consume from any queue in whose name it is found",
+            high=PATTERN_LIMIT,
+            instead_of="queue",
+        ),
+        _CREATE_WITH,
     ),
     Command.ACK: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE),
     Command.ACK_BATCH: (
@@ -583,6 +613,15 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _QUEUE,
         Field("explain", Kind.FLAG, "return the layer that each key comes from", default=False),
     ),
+    Command.SET_POLICY_PATTERNS: (
+        Field(
+            "patterns",
+            Kind.ARRAY,
+            "objects with pattern and policy, in order: the first that matches a queue's name applies to it",
+            required=True,
+        ),
+    ),
+    Command.GET_POLICY_PATTERNS: (),
     Command.DRAIN: (Field("draining", Kind.FLAG, "false ends the drain", default=True),),
     Command.SET_SCHEDULE: (
         Field("name", Kind.TEXT, "name of the schedule; replaces an existing one", required=True),

@@ -15,6 +15,8 @@ def _describe_any(data):
 
 
 def _describe_publish(data):
+    if "published" in data:
+        return _describe_published(data)
     lines = [cell(data.get("messageKey"))]
     if data.get("duplicate"):
         lines.append(u"a duplicate of this message: nothing was stored")
@@ -29,6 +31,14 @@ _GATHERING = {
     "new": u"a new message, which gathers others for a while",
     "appended": u"appended to this message as a part",
 }
+
+
+def _describe_published(data):
+    """The text of a publish to all queues that match a pattern."""
+    rows = [(cell(queue), _describe_publish(one)) for queue, one in sorted(data["published"].items())]
+    for queue, error in sorted((data.get("refused") or {}).items()):
+        rows.append((cell(queue), u"%s: %s" % (cell(error.get("code")), cell(error.get("message")))))
+    return pairs(rows) or u"no queue matches"
 
 
 def _describe_consume(data):

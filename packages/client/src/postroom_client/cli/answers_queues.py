@@ -275,6 +275,14 @@ def _describe_explanation(explanation):
     return table([u"key", u"value", u"from"], rows)
 
 
+def _describe_policy_patterns(data):
+    rows = []
+    for one in data.get("patterns") or []:
+        keys = [u"%s %s" % (cell(name), cell(value)) for name, value in flatten(one.get("policy") or {})]
+        rows.append([quote(cell(one.get("pattern"))), u", ".join(keys) or u"-"])
+    return table([u"pattern", u"policy"], rows) if rows else u"no policies by pattern"
+
+
 def _describe_schedules(data):
     rows = []
     for schedule in data.get("schedules") or []:
@@ -309,6 +317,8 @@ DESCRIBERS = {
     "resume": _describe_resume,
     "get_policy": _describe_policy,
     "set_policy": _describe_policy,
+    "get_policy_patterns": _describe_policy_patterns,
+    "set_policy_patterns": _describe_policy_patterns,
     "list_schedules": _describe_schedules,
     "set_schedule": _describe_schedule,
     "delete_schedule": _describe_schedule,

@@ -5,7 +5,7 @@ import re
 
 from .. import __version__
 from .._paging import check_rate
-from .._protocol import FIELDS
+from .._protocol import FIELDS, INSTEAD_OF
 from ..errors import InvalidArgument
 from .names import ALIASES, DIRECTORIES, GROUPS, SUBCOMMANDS, WORK, option_help, option_names, variable
 from .payload import UsageError
@@ -127,9 +127,9 @@ def make_parser(arguments, lenient=False):
 
 
 def _expand(arguments):
-    """Expand ``policy QUEUE`` and ``policy --queue QUEUE`` to ``policy get --queue QUEUE``. A queue named get or set
-    needs the long form. Also expand what only the C++ system's clients wrote: other words, ``help``, and options with
-    ``--message`` without a word, which mean ``publish``."""
+    """Expand ``policy QUEUE`` and ``policy --queue QUEUE`` to ``policy get --queue QUEUE``. A queue named get, set,
+    patterns or set-patterns needs the long form. Also expand what only the C++ system's clients wrote: other words,
+    ``help``, and options with ``--message`` without a word, which mean ``publish``."""
     position = _position_of_word(arguments)
     before, word, rest = arguments[:position], arguments[position : position + 1], arguments[position + 1 :]
     if word == ["help"]:
@@ -138,7 +138,7 @@ def _expand(arguments):
         return before + [ALIASES[word[0]]] + rest
     if word and word[0].startswith("--") and any(one.split("=")[0] == "--message" for one in word + rest):
         return before + ["publish"] + word + rest
-    if word != ["policy"] or not rest or {"get", "set", "-h", "--help"}.intersection(rest):
+    if word != ["policy"] or not rest or {"-h", "--help"}.union(_second_words("policy")).intersection(rest):
         return arguments
     option = [] if rest[0].startswith("-") else ["--queue"]
     return before + ["policy", "get"] + option + rest
@@ -205,8 +205,11 @@ def _add_common(parser, without=None):
 
 
 def _add_fields(parser, command, lenient):
-    add = parser.add_argument
+    replaced = [INSTEAD_OF[field[0]] for field in FIELDS[command] if field[0] in INSTEAD_OF]
+    one_of = parser.add_mutually_exclusive_group(required=not lenient) if replaced else None
     for name, _, kind, text, required, default in FIELDS[command]:
+        is_one_of = name in INSTEAD_OF or name in replaced
+        add, required = (one_of.add_argument, False) if is_one_of else (parser.add_argument, required)
         text = option_help(command, name, text, default).replace("%", "%%")
         names = option_names(name)
         if kind == "boolean" and names[0].startswith("--no-"):
@@ -230,6 +233,7 @@ def _add_fields(parser, command, lenient):
                 metavar=None if choices else metavar,
                 help=text
             )
+    add = parser.add_argument
     if command == "set_schedule":
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
     elif command == "publish":

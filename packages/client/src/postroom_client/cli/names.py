@@ -38,6 +38,8 @@ SUBCOMMANDS = (
     ("resume", "resume", "undo pause"),
     ("policy get", "get_policy", "show a queue's policy"),
     ("policy set", "set_policy", "set keys of a queue's policy"),
+    ("policy patterns", "get_policy_patterns", "show the policies by pattern"),
+    ("policy set-patterns", "set_policy_patterns", "replace the policies by pattern"),
     ("schedule list", "list_schedules", "list the schedules"),
     ("schedule set", "set_schedule", "publish a message at given times"),
     ("schedule delete", "delete_schedule", "delete a schedule"),
@@ -63,7 +65,7 @@ DIRECTORIES = (
     ("dead_dir", "name of its directory of rejected requests"),
 )
 #: First words of commands that have two, and their help.
-GROUPS = {"policy": "show or set a queue's policy", "schedule": "publish messages at given times"}
+GROUPS = {"policy": "show or set policies", "schedule": "publish messages at given times"}
 
 #: Help of ``postroom work``, which is not a command of the protocol.
 WORK = "run a program for each message of a queue"
@@ -130,6 +132,10 @@ HELP = {
     "the queue's policy)",
     "policy": "JSON object of keys to set, such as '{\"retry\": {\"limit\": 3}}', or @FILE, or - for standard input "
     "(the default); keys that were set before stay, {} removes them all",
+    "patterns": "JSON array of objects such as '{\"pattern\": \"^eu[.]\", \"policy\": {\"ttlSec\": 60}}', or @FILE, "
+    "or - for standard input (the default); the first that matches a queue's name applies, [] removes them all",
+    "createWith": "JSON object, or @FILE: policy with which the queue is created if it does not exist ({}: without "
+    "one)",
 }
 
 _PAGE_LIMIT = "do one page of at most so many messages (without it: all pages)"
@@ -137,6 +143,8 @@ _PAGE_LIMIT = "do one page of at most so many messages (without it: all pages)"
 #: Help of an option of one command, where other commands with that option have another.
 HELP_OF = {
     ("nack", "delayMs"): "with --requeue: milliseconds before the retry (default: by the queue's policy)",
+    ("publish", "queuePattern"): "regular expression: publish to every queue in whose name it is found",
+    ("consume_next", "queuePattern"): "regular expression: consume from any queue in whose name it is found",
     ("consume_next", "max"): "maximum number of messages to lease (1)",
     ("move", "messageKey"): "key of one message (without it, --queue, --state and --filter select)",
     ("reprocess_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",

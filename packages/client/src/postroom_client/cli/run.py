@@ -29,6 +29,7 @@ from .payload import UsageError, payload_of
 
 #: Commands that may be sent again after a timeout without a second thought.
 _READ_ONLY = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy") + (
+    "get_policy_patterns",
     "browse",
     "get_message",
     "list_inflight",
@@ -158,7 +159,7 @@ def _print_answer(options, word, payload, data, as_json):
 def _status_of(command, data):
     if command == "health" and data.get("status") != "ok":
         return EXIT_ERROR
-    if any("error" in result for result in data.get("results") or ()):
+    if data.get("refused") or any("error" in result for result in data.get("results") or ()):
         return EXIT_ERROR
     if command == "consume_next" and not data.get("message") and not data.get("messages"):
         return EXIT_NOTHING

@@ -150,6 +150,8 @@ def _detail_of_event(fields: dict[str, Any]) -> str:
             return f"to {fields['to']}"
         case "policy_set":
             return orjson.dumps(fields.get("policy")).decode()
+        case "policy_patterns_set":
+            return orjson.dumps(fields.get("patterns")).decode()
         case _:
             return ""
 

@@ -218,11 +218,16 @@ class PolicyFold:
     def take(self, event: Event) -> None:
         """Apply an event. Call it in their order."""
         kind = event["type"]
+        if kind == EventType.POLICY_PATTERNS_SET:  # they may be other policies now
+            self._policies |= {
+                queue: (event["id"], None) for queue, (as_of, _) in self._policies.items() if as_of < event["id"]
+            }
         if kind not in (EventType.POLICY_SET, EventType.QUEUE_DELETED, EventType.QUEUE_CREATED):
             return
         if event["id"] > self._policies.get(event["queue"], (-1, None))[0]:
             self._policies[event["queue"]] = (event["id"], event.get("policy"))
 
     def of(self, queue: str) -> Any:
-        """A queue's policy; None for a queue that was created while the snapshot was made."""
+        """A queue's policy; None for a queue that was created, or whose policy may have changed, while the snapshot was
+        made."""
         return self._policies.get(queue, (0, None))[1]

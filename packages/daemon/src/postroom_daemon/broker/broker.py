@@ -22,6 +22,7 @@ from postroom_common.protocol import ErrorCode
 
 from ..engine.context import Draft, Work
 from ..engine.decide import ADDING, QUERIES
+from ..engine.queue_patterns import AGAIN
 from ..journal.journal import JournalRefused, JournalUnknown
 from ..model.records import FACT_DAMAGE, FACT_LOSSES
 from ..model.request import Answer, Request
@@ -177,8 +178,7 @@ class Broker:
 
     def reload(self, policies: Policies, limits: GroupLimits) -> None:
         """Apply other policies and limits from the next group on."""
-        self.state.policies = policies
-        self.state.dlq_index.forget()
+        self.state.use_policies(policies)
         self.limits = limits
 
     def depths(self) -> dict[str, int]:
@@ -401,7 +401,10 @@ class Broker:
         try:
             next(work)
         except StopIteration as ended:
-            self._answer(request, Answer(ended.value))
+            if ended.value is AGAIN:
+                self._scheduler.add([request])
+            else:
+                self._answer(request, Answer(ended.value))
         except CommandError as error:
             self._answer(request, Answer(error=error))
         except OSError as failure:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from postroom_common.events import Event, EventType
+
+from ..engine.queue_patterns import QueuePatterns
 from ..journal.journal import Journal
 from ..journal.reserve import Reserve
 from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
 from ..model.lease_index import LeaseIndex
-from ..model.observer import Observers, Participant
+from ..model.observer import Observer, Observers, Participant
 from ..model.statistics import Statistics
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
@@ -20,7 +23,7 @@ from ..observe.vitals import DaemonVitals
 from ..platform.clock import Clock
 from ..platform.ids import Ids
 from ..policy.access import Access
-from ..policy.policies import Policies
+from ..policy.policies import Policies, PolicyPattern, compiled_policy_patterns
 from ..policy.quotas import Quotas
 from ..policy.rates import Rates
 from ..stores.base import Store
@@ -32,6 +35,37 @@ READS: Final = 5
 READS_MS: Final = 5000
 #: Messages that are remembered; the oldest one is forgotten first.
 _KEYS_LIMIT: Final = 1000
+
+
+class PolicyPatternsInForce(Observer):
+    """Puts the policy patterns of an event in force. A participant of transactions."""
+
+    event_types = frozenset({EventType.POLICY_PATTERNS_SET})
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._before: Sequence[PolicyPattern] | None = None
+
+    def use(self, policies: Policies) -> None:
+        """Let the patterns in force be those of other policies."""
+        policies.use_policy_patterns(self._policies.policy_patterns)
+        self._policies = policies
+
+    def folded(self, event: Event) -> None:
+        """See ``Observer``."""
+        if self._before is None:
+            self._before = self._policies.policy_patterns
+        self._policies.use_policy_patterns(compiled_policy_patterns(event["patterns"]))
+
+    def commit(self) -> None:
+        """See ``Participant``."""
+        self._before = None
+
+    def rollback(self) -> None:
+        """See ``Participant``."""
+        if self._before is not None:
+            self._policies.use_policy_patterns(self._before)
+            self._before = None
 
 
 class BodyRetry:
@@ -79,24 +113,36 @@ class EngineState:
     usage: Usage | None = None
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     dlq_index: DlqIndex = field(default_factory=DlqIndex)
+    patterns: QueuePatterns = field(default_factory=QueuePatterns)
     cursors: Cursors = field(default_factory=Cursors)
     rates: Rates = field(default_factory=Rates)
     body_retry: BodyRetry = field(default_factory=BodyRetry)
     is_draining: bool | None = None
     """Whether publishes are refused; None: the store says."""
+    policy_patterns: PolicyPatternsInForce = field(init=False)
     observers: Observers = field(init=False)
     leases: LeaseIndex = field(init=False)
     statistics: Statistics = field(init=False)
     #: Memory that each transaction changes together with the store.
     participants: Sequence[Participant] = field(init=False)
     commits: Sequence[Callable[[], None]] = field(init=False)
-    """``commit`` of each of them: they are called for every group."""
+    """``commit`` of each of them, except where it does nothing: they are called for every group."""
 
     def __post_init__(self) -> None:
         usage = [self.usage] if self.usage else []
-        self.observers = Observers([self.consumers, self.rates, self.dlq_index, *usage])
+        self.policy_patterns = PolicyPatternsInForce(self.policies)
+        self.observers = Observers([self.consumers, self.rates, self.dlq_index, self.policy_patterns, *usage])
         self.leases = LeaseIndex(self.observers)
         self.statistics = Statistics(self.observers, self.ids.chance)
-        memory = (self.consumers, self.rates, self.dlq_index, self.subscriptions, self.cursors, self.leases)
-        self.participants = (*memory, self.statistics, *usage)
-        self.commits = tuple(one.commit for one in self.participants)
+        self.patterns.observers = self.observers
+        changed: list[Participant] = [self.consumers, self.rates, self.policy_patterns]
+        changed += [self.subscriptions, self.cursors, self.statistics, *usage]
+        self.participants = (*changed, self.dlq_index, self.leases, self.patterns)
+        self.commits = tuple(one.commit for one in changed)
+
+    def use_policies(self, policies: Policies) -> None:
+        """Apply other policies, and the policy patterns that are in force."""
+        self.policy_patterns.use(policies)
+        self.policies = policies
+        self.dlq_index.forget()
+        self.patterns.forget()

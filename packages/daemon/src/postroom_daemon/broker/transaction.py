@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
@@ -18,7 +18,7 @@ from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 from ..engine.context import Context, Decision, Draft, Work, no_message
 from ..engine.decide import decide
 from ..engine.replies import reply_to
-from ..engine.verbs.consume import Expired
+from ..engine.verbs.consume import Expired, QueueMissing
 from ..engine.verbs.settle import body_lost, returned
 from ..model.principal import Principal
 from ..model.records import FACT_DRAINING, QueueRecord
@@ -26,6 +26,7 @@ from ..model.request import Answer, Request, body_bytes
 from ..model.subscriptions import Subscription
 from ..platform.clock import Now
 from ..platform.logs import about
+from ..policy.access_rules import Verb
 from ..stores.base import BodyLost, BodyUnread, StoreError
 from .engine_state import EngineState
 from .group import Group
@@ -102,7 +103,12 @@ class Transaction:
         due, woken = state.store.due.next_time(), dict.fromkeys(unserved)
         if each_second or (due is not None and due <= now.engine) or has_more(state.cursors):
             state.cursors.about_to_change()
-            woken |= dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
+            promoted = state.store.due.promote(now.engine, PROMOTE_LIMIT)
+            woken |= dict.fromkeys(promoted)
+            for queue in promoted:
+                state.patterns.note_ready(queue)
+            if each_second:
+                state.patterns.forget_idle(now.engine)
             for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
                 for drafts in self._steps(task):
                     self.group.record(drafts)
@@ -165,8 +171,7 @@ class Transaction:
         """Decide one request: it is answered, worked on, or waits."""
         request.engine, access = self.now.engine, self._state.access
         queue = request.wire.payload.get("queue")
-        if type(queue) is str:
-            request.queue = queue
+        request.queue = queue if type(queue) is str else ""
         refusals = access.refusals
         try:
             answer = self._first_answer(request.key) or self._execute(request)
@@ -219,11 +224,14 @@ class Transaction:
             return answer
         return self._record(request, decision)
 
-    def _decide(self, command: Command, request: Request) -> Decision:
-        """Decide a request. First, messages that it would deliver but cannot are removed: one whose body is lost dies,
-        and so does one whose body the disk has failed to return too often; one past its time to live expires. Raises
+    def _decide(self, command: Command, request: Request, of: str = "") -> Decision:
+        """Decide a request; ``of``: as if it asked for messages of this queue, without creating it. First, messages
+        that it would deliver but cannot are removed: one whose body is lost dies, and so does one whose body the disk
+        has failed to return too often; one past its time to live expires. A queue that it creates is created. Raises
         ``CommandError``."""
         payload = request.wire.payload
+        if of and ("queuePattern" in payload or "createWith" in payload):
+            payload = payload | {"queue": of, "queuePattern": None, "createWith": None}
         context = self._shared
         if context is None:
             context = self._shared = self._context(request.who)
@@ -241,19 +249,20 @@ class Transaction:
             except Expired as passed:
                 self.group.record(expired(self._context_of_daemon(), passed.entry))
                 any_expired = True
+            except QueueMissing as missing:  # that is not the request's answer: it may wait after it
+                self.group.record([missing.draft], self._by(request))
         if any_expired:  # there are many more, which the next groups see to
             return Decision(data=no_message(payload))
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, request: Request, decision: Decision) -> Answer:
-        who, wire, key = request.who, request.wire, request.key
-        by = {who.field: who.account, "client": who.client_id, "request": wire.request_id}
+        key, by = request.key, self._by(request)
         if key:
             by["digest"] = key.hex()
         if request.gateway_door:
             by["door"] = request.gateway_door
-        if wire.traceparent:
-            by["traceparent"] = wire.traceparent
+        if request.wire.traceparent:
+            by["traceparent"] = request.wire.traceparent
         events = self.group.record(decision.drafts, by, key, decision.reply, decision.more)
         command, state = request.command, self._state
         data = reply_to(events, state.store, state.policies, self.now)
@@ -261,6 +270,9 @@ class Transaction:
             if state.body_retry.failed:
                 for event in events:
                     state.body_retry.forget(event["key"])
+            if not request.queue:  # by pattern
+                request.queue = events[0]["queue"]
+                self._note_consumer(request)
             return Answer(data, None, [(event["key"], event["lease"]) for event in events])
         if command not in _OF_MESSAGES:
             state.is_draining = self._shared = None
@@ -268,6 +280,12 @@ class Transaction:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)
         return Answer(data)
+
+    @staticmethod
+    def _by(request: Request) -> dict[str, Any]:
+        """Who made a request, as its events record it."""
+        who = request.who
+        return {who.field: who.account, "client": who.client_id, "request": request.wire.request_id}
 
     def _context_of_daemon(self) -> Context:
         """The context of what the daemon does by itself."""
@@ -295,6 +313,7 @@ class Transaction:
             state.dlq_index,
             state.leases,
             state.statistics,
+            state.patterns,
             draining,
         )
 
@@ -355,7 +374,9 @@ class Transaction:
             until = min(until, self.now.engine + deadline - self._clients_wall)
         request.has_waited = True
         credit = request.wire.payload.get("max") or 1
-        state.subscriptions.add(Subscription(request, request.queue, until, credit))
+        pattern = request.wire.payload.get("queuePattern")
+        matches = None if pattern is None else state.patterns.compiled(pattern).matches
+        state.subscriptions.add(Subscription(request, request.queue, until, credit, matches))
 
     def _serve(self, queue: str) -> None:
         """Deliver a queue's messages to those who wait for them."""
@@ -368,13 +389,15 @@ class Transaction:
             if record and (not record.counts[State.READY] or self._is_busy(queue, record)):
                 return
             request = subscription.request
+            if subscription.matches and not state.access.may(request.who.account, Verb.CONSUME, queue):
+                continue
             answer = self._repeated(request)
             decision = Decision()
             if answer is None:
                 try:
                     state.access.check_command(request.who, Command.CONSUME_NEXT)
                     request.check_deliverable()
-                    decision = self._decide(Command.CONSUME_NEXT, request)
+                    decision = self._decide(Command.CONSUME_NEXT, request, queue)
                 except CommandError as error:  # who waits gets it, not the request that has woken him
                     answer = Answer(error=error.without_traceback())
             if not answer and not decision.drafts:
@@ -391,6 +414,8 @@ class Transaction:
         names = [draft[name] for draft in drafts for name in ("queue", "to") if name in draft]
         if self._state.subscriptions.count:
             for draft in drafts:
+                if draft["type"] is EventType.POLICY_PATTERNS_SET:
+                    names += self._state.subscriptions.queues()
                 if draft["type"] in _TO_THE_DEAD:
                     record = self._state.store.queue(draft["queue"])
                     names.append(dlq_name(draft["queue"], self._state.policies.effective(draft["queue"], record)))
@@ -403,6 +428,6 @@ class Transaction:
 
     def _note_consumer(self, request: Request) -> None:
         """Somebody asks a queue for messages, or has waited for some."""
-        if self._state.store.queue(request.queue):
+        if request.queue and self._state.store.queue(request.queue):
             consumer = request.wire.payload.get("consumerId") or request.who.client_id
             self._state.consumers.note_asked(request.queue, consumer, self.now.engine)

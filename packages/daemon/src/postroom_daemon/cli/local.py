@@ -51,6 +51,9 @@ _HELP: Final = {
     "operation": "What to pause or resume (default consume).",
     "policy": 'JSON object of keys to set, such as \'{"retry": {"limit": 3}}\'; keys that were set before stay, {} '
     "removes them all",
+    "patterns": 'JSON array of objects such as \'{"pattern": "^eu[.]", "policy": {"ttlSec": 60}}\'; the first that '
+    "matches a queue's name applies, [] removes them all",
+    "createWith": "JSON object: policy with which the queue is created if it does not exist ({}: without one)",
     "targetConsumerId": "The only consumer that may get the message (default: any).",
     "encoding": "base64: the message is binary data as base64 text; see also --binary.",
     "delayMs": "Milliseconds before the message can be consumed (default 0).",
@@ -69,7 +72,7 @@ _HELP: Final = {
 #: Options with a few allowed words.
 _CHOICES: Final = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}
 #: Fields whose argument may be a file or standard input.
-_FROM_FILES: Final = frozenset({"message", "policy", "messages", "items", "filter"})
+_FROM_FILES: Final = frozenset({"message", "policy", "patterns", "createWith", "messages", "items", "filter"})
 _JSON: Final = (Kind.OBJECT, Kind.ARRAY)
 _WITH_BODY: Final = (Command.PUBLISH, Command.SET_SCHEDULE)
 #: The word, or the group and the word, of each command, and its help.
@@ -111,6 +114,8 @@ _NAMES: Final = {
     Command.DRAIN: ("drain", "Refuse new messages in all queues; --no-draining ends that."),
     Command.GET_POLICY: ("policy get", "Show a queue's policy."),
     Command.SET_POLICY: ("policy set", "Set keys of a queue's policy, which override the configuration."),
+    Command.GET_POLICY_PATTERNS: ("policy patterns", "Show the policies by pattern."),
+    Command.SET_POLICY_PATTERNS: ("policy set-patterns", "Replace the policies by pattern."),
     Command.LIST_SCHEDULES: ("schedule list", "List the schedules."),
     Command.SET_SCHEDULE: ("schedule set", "Publish a message at given times."),
     Command.DELETE_SCHEDULE: ("schedule delete", "Delete a schedule."),
@@ -135,7 +140,7 @@ for _command in (Command.ACK, Command.ACK_AND_PUBLISH, Command.NACK, Command.REL
     _HELP_OF[_command, "messageKey"] = "Key of the message, as consume prints it; --lease-id alone is enough."
     _HELP_OF[_command, "queue"] = "Without --message-key: queue in which the message must be."
 _GROUPS: Final = {
-    "policy": "Show or set a queue's policy.",
+    "policy": "Show or set policies.",
     "schedule": "Publish messages at given times.",
 }
 
@@ -162,6 +167,7 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
             if payload["operation"] == "consume":
                 raise click.UsageError("--publish and --operation consume: give one of them")
             payload["operation"] = "publish"
+        _check_replaced(command, payload)
         for field in FIELDS[command]:
             if field.kind in _JSON and (field.required or payload[field.name] is not None):
                 option = "--" + split_words(field.name, "-")
@@ -185,6 +191,14 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
         params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))
     params.append(_root_option)
     return always_json_option(click.Command(name, callback=carry_out, params=params, help=help, short_help=help))
+
+
+def _check_replaced(command: Command, payload: dict[str, Any]) -> None:
+    """Raise ``click.UsageError`` unless a required field, or the one that is given instead of it, is there."""
+    for field in FIELDS[command]:
+        if field.instead_of and payload[field.name] is None and payload[field.instead_of] is None:
+            options = [split_words(name, "-") for name in (field.instead_of, field.name)]
+            raise click.UsageError("Missing option '--{}' or '--{}'.".format(*options))
 
 
 def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) -> None:
@@ -225,7 +239,7 @@ def _option(command: Command, field: Field) -> click.Option:
         names.insert(0, _SHORT[field.name])
     text = _HELP_OF.get((command, field.name)) or _HELP.get(field.name) or _of_protocol(field)
     if field.name in _FROM_FILES:
-        none = "" if field.name == "filter" else ", or none"
+        none = "" if field.name in ("filter", "createWith") else ", or none"
         text = f"{text}: TEXT, @FILE (@@ for a leading @), or standard input (-{none})."
     if field.kind is Kind.FLAG:
         if field.default:
@@ -235,7 +249,8 @@ def _option(command: Command, field: Field) -> click.Option:
     kind: Any = {Kind.INTEGER: int, Kind.NUMBER: float}.get(field.kind, str)
     if field.name in _CHOICES:
         kind = click.Choice(_CHOICES[field.name])
-    required = field.required and field.name not in _FROM_FILES
+    replaced = any(other.instead_of == field.name for other in FIELDS[command])
+    required = field.required and not replaced and field.name not in _FROM_FILES
     callback = _to_scalar if field.kind is Kind.SCALAR else None
     return click.Option(names, type=kind, required=required, callback=callback, help=text)
 

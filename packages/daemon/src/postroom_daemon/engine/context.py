@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from postroom_common.policy import Policy
+from postroom_common.policy import Layer, Policy
 from postroom_common.protocol import State
 
 from ..journal.history import MessageHistory
@@ -29,13 +29,15 @@ from ..policy.policies import Policies
 from ..policy.quotas import Quotas
 from ..policy.rates import Rates
 from ..stores.base import Store
+from .queue_patterns import QueuePatterns
 
 Draft = dict[str, Any]
 """An event without an id: its type and the fields of that type."""
 
 
 Work = Generator[None, None, dict[str, Any]]
-"""A generator of steps of a few milliseconds each, which returns the data of the answer."""
+"""A generator of steps of a few milliseconds each, which returns the data of the answer, or ``AGAIN``: the
+request is to be decided again, because what it needs is there now."""
 
 
 def no_message(payload: dict[str, Any]) -> dict[str, Any]:
@@ -83,15 +85,16 @@ class Decision:
 class Pending:
     """What the events of the current request will change, for its next items.
 
-    ``queues`` to be created; messages and bytes ``added`` to each queue, without dead ones; ``claims`` with the key of
-    the message; keys that are ``settled`` or dropped; the number of messages ``published`` in each queue; ``stored``
-    bytes of the publisher. To make space: ``ready`` has the oldest ready messages of a queue in order (``asked``: how
-    many were requested from the store), ``fresh`` those of the request itself. For dead letters: ``dying`` messages,
-    and how many stored dead letters were ``evicted`` for them, up to the one that died at ``evicted_up_to``. ``open``
-    queues accept every message (by policy); only ``queues`` and ``stored`` are recorded for them. ``gathering`` are
-    messages to which the request has appended parts, by queue and account."""
+    ``queues`` to be created, with the layers of their policies; messages and bytes ``added`` to each queue, without
+    dead ones; ``claims`` with the key of the message; keys that are ``settled`` or dropped; the number of messages
+    ``published`` in each queue; ``stored`` bytes of the publisher. To make space: ``ready`` has the oldest ready
+    messages of a queue in order (``asked``: how many were requested from the store), ``fresh`` those of the request
+    itself. For dead letters: ``dying`` messages, and how many stored dead letters were ``evicted`` for them, up to the
+    one that died at ``evicted_up_to``. ``open`` queues accept every message (by policy); only ``queues`` and ``stored``
+    are recorded for them. ``gathering`` are messages to which the request has appended parts, by queue and account."""
 
     queues: set[str] = field(default_factory=set)
+    created_with: dict[str, Layer] = field(default_factory=dict)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
     claims: dict[tuple[str, str], str] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
@@ -138,6 +141,7 @@ class Context:
     dlq_index: DlqIndex
     leases: LeaseIndex
     statistics: Statistics
+    patterns: QueuePatterns
     draining: bool = False
     read_body: BodyReader = json_body
     #: The policies of queues that exist, and that accept every message of everyone. Valid as long as only messages

@@ -27,8 +27,14 @@ Check = Callable[[Any], str | None]
 _Rule = tuple[tuple[type, ...], Check | None, Field]
 
 
-def _text_problem(value: str) -> str | None:
-    return None if len(value) <= TEXT_LIMIT else f"must be at most {TEXT_LIMIT} characters"
+def _length_problem(limit: int) -> Check:
+    def problem(value: str) -> str | None:
+        return None if len(value) <= limit else f"must be at most {limit} characters"
+
+    return problem
+
+
+_text_problem: Final = _length_problem(TEXT_LIMIT)
 
 
 def _range_problem(low: int | float, high: int | float) -> Check:  # compiled, a "float" is never an integer
@@ -43,7 +49,7 @@ def _check_of(field: Field) -> Check | None:
     if field.kind is Kind.QUEUE:
         return queue_name_problem
     if field.kind is Kind.TEXT:
-        return _text_problem
+        return _text_problem if field.high is None else _length_problem(int(field.high))
     return None if field.low is None or field.high is None else _range_problem(field.low, field.high)
 
 
@@ -51,12 +57,14 @@ def _rules(fields: tuple[Field, ...]) -> dict[str, _Rule]:
     return {field.name: (_TYPES[field.kind], _check_of(field), field) for field in fields}
 
 
-#: By command: the types, the check and the field of each name; the defaults; and which names are required.
+#: By command: the types, the check and the field of each name; the defaults; which names are required; and which may
+#: be given instead of them.
 _TABLE: Final = {
     command: (
         _rules(fields),
         {field.name: field.default for field in fields},
         [field.name for field in fields if field.required],
+        {field.instead_of: field.name for field in fields if field.instead_of},
     )
     for command, fields in FIELDS.items()
 }
@@ -77,7 +85,7 @@ def read_fields(command: Command, payload: dict[str, Any], common: Fields | None
     Raises ``CommandError``: ERR_INVALID_REQUEST for a field that is missing or out of bounds, and for ``queue`` and
     ``messageKey`` of a wrong type; ERR_PARSE_ERROR for another field of a wrong type.
     """
-    rules, defaults, required = _TABLE[command]
+    rules, defaults, required, instead = _TABLE[command]
     fields: Fields = (common or defaults).copy()
     for name, value in payload.items():
         rule = rules.get(name)
@@ -92,7 +100,7 @@ def read_fields(command: Command, payload: dict[str, Any], common: Fields | None
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} {problem}")
         fields[name] = value
     for name in required:
-        if fields[name] in (None, ""):
+        if fields[name] in (None, "") and (name not in instead or fields[instead[name]] is None):
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} is required")
     return fields
 

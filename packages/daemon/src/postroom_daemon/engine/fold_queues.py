@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from postroom_common.events import Event, EventType
+from postroom_common.policy import Layer
 
 from ..model.records import (
     FACT_CLOCK,
@@ -13,6 +14,8 @@ from ..model.records import (
     FACT_DRAINING,
     FACT_EPOCH,
     FACT_LOSSES,
+    FACT_POLICY_PATTERNS,
+    NO_LAYER,
     QueueRecord,
     claim_end_fact,
     claim_fact,
@@ -43,15 +46,26 @@ def _created(event: Event, store: Store) -> None:
             created_wall=event["wallMs"],
             expires_at=event.get("expiresAtEngineMs", 0),
             used=event["engineMs"],
+            created_with=event.get("createdWith", NO_LAYER),
         )
     )
+    _note_address(event.get("createdWith", NO_LAYER), event["queue"], store)
 
 
 def _policy_set(event: Event, store: Store) -> None:
     record = queue_of(event, store)
     record.override, record.used = event["override"], event["engineMs"]
-    if event["override"].get("dlq.queue"):
-        store.put_kv(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
+    _note_address(event["override"], event["queue"], store)
+
+
+def _note_address(layer: Layer, queue: str, store: Store) -> None:
+    """Note that a layer of a queue's policy addresses its dead letters, if it does."""
+    if layer.get("dlq.queue"):
+        store.put_kv(dlq_fact(layer["dlq.queue"]), queue)
+
+
+def _patterns_set(event: Event, store: Store) -> None:
+    store.put_kv(FACT_POLICY_PATTERNS, event["patterns"] or None)
 
 
 def _paused(event: Event, store: Store) -> None:
@@ -156,6 +170,7 @@ OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.DAMAGE_FOUND: _damage_found,
     EventType.QUEUE_CREATED: _created,
     EventType.POLICY_SET: _policy_set,
+    EventType.POLICY_PATTERNS_SET: _patterns_set,
     EventType.PAUSED: _paused,
     EventType.RESUMED: _paused,
     EventType.CLAIMED: _claimed,

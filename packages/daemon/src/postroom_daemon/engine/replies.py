@@ -93,6 +93,11 @@ def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, An
     }
 
 
+def patterns_to_wire(patterns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Policy patterns as replies show them."""
+    return [{"pattern": one["pattern"], "policy": override_to_wire(one["policy"])} for one in patterns]
+
+
 def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     key = event["key"]
     if "gathering" in event:
@@ -159,6 +164,10 @@ def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dic
     }
 
 
+def _patterns_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"patterns": patterns_to_wire(event["patterns"]), "asOfEvent": event["id"]}
+
+
 def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     return {name: event[name] for name in ("queues", "messages", "skipped", "facts") if name in event}
 
@@ -222,6 +231,19 @@ def _results(events: list[Event], reply: dict[str, Any], store: Store, policies:
     return {"results": results[reply.get("from", 0) :], **times}
 
 
+def _by_queue(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The results of a publish to several queues. For each queue, ``items`` has its name, the number of its events,
+    and the result if they do not determine it; without ``items`` each queue has one event."""
+    published = {}
+    at = 0
+    for queue, count, result in reply.get("items") or [(event["queue"], 1, None) for event in events]:
+        at += count
+        if result is None:
+            result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
+        published[queue] = duplicate_of(result) if type(result) is str else result
+    return {"published": published, "refused": reply.get("refused", {})}
+
+
 def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     event = events[-1]
     result = {"nextMs": event["schedule"]["nextMs"]} if "schedule" in event else {"deleted": True}
@@ -242,6 +264,7 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PAUSED: _paused,
     EventType.RESUMED: _paused,
     EventType.POLICY_SET: _policy_set,
+    EventType.POLICY_PATTERNS_SET: _patterns_set,
     EventType.IMPORTED: _imported,
 }
 #: Types whose answer contains no time.
@@ -254,5 +277,6 @@ _REPLIES_BY_NAME: dict[str, Callable[[list[Event], dict[str, Any], Store, Polici
     "operation": _operation,
     "deliveries": _deliveries,
     "results": _results,
+    "byQueue": _by_queue,
     "schedule": _schedule,
 }

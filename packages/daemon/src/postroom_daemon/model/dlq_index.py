@@ -13,7 +13,14 @@ from .observer import Observer
 _ADDRESSES_LIMIT: Final = 64
 _QUEUES_LIMIT: Final = 100_000
 #: Events that change which queues an address means.
-_CHANGES: Final = frozenset({EventType.QUEUE_CREATED, EventType.QUEUE_DELETED, EventType.POLICY_SET})
+_CHANGES: Final = frozenset(
+    {
+        EventType.QUEUE_CREATED,
+        EventType.QUEUE_DELETED,
+        EventType.POLICY_SET,
+        EventType.POLICY_PATTERNS_SET,
+    }
+)
 
 
 class Addressed:

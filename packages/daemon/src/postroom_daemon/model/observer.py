@@ -67,6 +67,12 @@ class Observers:
             for type_ in one.event_types:
                 self.by_type.setdefault(type_, []).append(one.folded)
 
+    def remove(self, one: Observer) -> None:
+        """Show an observer no further events. It must be one that observes events alone."""
+        self._listed.remove(one)
+        for type_ in one.event_types:
+            self.by_type[type_].remove(one.folded)
+
 
 def _of_overriding(observers: list[Observer], name: str) -> Callable[..., None]:
     """One function that calls the method ``name`` of each observer that overrides it: the method itself if it is the

@@ -306,8 +306,10 @@ def schedule_fact(name: str) -> str:
 
 #: The fact that a drain is on: no new messages are taken.
 FACT_DRAINING = "draining"
+#: The fact that has the policy patterns: a list of objects with ``pattern`` and ``policy``, a layer.
+FACT_POLICY_PATTERNS = "policyPatterns"
 #: Prefixes of the facts that belong to the state of a root beside its queues and messages, in order.
-CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, SCHEDULE)
+CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE)
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"
@@ -363,6 +365,7 @@ def without_losses(losses: list[list[int]], noted: list[list[int]]) -> list[list
     return [span for span in losses if not any(first <= span[0] and span[1] <= last for first, last in noted)]
 
 
+NO_LAYER: Final[Layer] = {}
 _NO_COUNTS: Final = {state.value: 0 for state in State}
 
 
@@ -375,6 +378,7 @@ def no_counts() -> dict[str, int]:
 class QueueRecord:
     """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time.
 
+    ``created_with`` is the layer of its policy that came with the request that created it.
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
     ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering`` is the message to which
     parts are appended, by the account whose parts it gathers ('': everyone's); it may have become ready, or be gone.
@@ -395,6 +399,7 @@ class QueueRecord:
     used: int = 0
     deaths: Deaths = NO_DEATHS
     gathering: dict[str, str] = field(default_factory=dict)
+    created_with: Layer = field(default_factory=dict)
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""
@@ -418,6 +423,7 @@ class QueueRecord:
             self.used,
             self.deaths,
             self.gathering,
+            self.created_with,
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
@@ -442,6 +448,7 @@ class QueueRecord:
             "usedEngineMs": self.used,
             **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
             **({"gathering": self.gathering} if self.gathering else {}),
+            **({"createdWith": self.created_with} if self.created_with else {}),
         }
 
     @classmethod
@@ -462,4 +469,5 @@ class QueueRecord:
             used=data.get("usedEngineMs", 0),
             deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
             gathering=data.get("gathering", {}),
+            created_with=data.get("createdWith", NO_LAYER),
         )

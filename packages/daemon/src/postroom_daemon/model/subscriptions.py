@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from .principal import Account
@@ -23,14 +23,21 @@ class Subscription:
     matches: Callable[[str], bool] | None = None
     number: int = 0
 
-    def wants(self, queue: str) -> bool:
-        """Whether it waits for messages of a queue."""
-        return queue == self.queue if self.matches is None else self.matches(queue)
+
+Matches = Callable[[str], bool]
 
 
-def choose(subscriptions: Iterable[Subscription], queue: str) -> list[Subscription]:
-    """Who is offered the messages of a queue, in this order: who has waited longest comes first."""
-    return sorted((one for one in subscriptions if one.wants(queue)), key=lambda one: one.number)
+def choose(
+    waiting: Iterable[Subscription], by_pattern: Mapping[Matches, Mapping[int, Subscription]], queue: str
+) -> list[Subscription]:
+    """Who is offered the messages of a queue, in this order: who has waited longest comes first. ``waiting`` are those
+    who wait for this queue, ``by_pattern`` those who wait for the queues that a function matches; it is called once for
+    all of them."""
+    chosen = [*waiting]
+    for matches, others in by_pattern.items():
+        if matches(queue):
+            chosen += others.values()
+    return sorted(chosen, key=lambda one: one.number)
 
 
 class Subscriptions:
@@ -39,7 +46,7 @@ class Subscriptions:
     def __init__(self) -> None:
         self._by_queue: dict[str, dict[int, Subscription]] = {}
         self._by_request: dict[Request, Subscription] = {}
-        self._patterns: dict[int, Subscription] = {}
+        self._patterns: dict[Matches, dict[int, Subscription]] = {}
         self._ends: list[tuple[int, int, Subscription]] = []
         self._numbers = 0
         self._accounts: Counter[Account] = Counter()
@@ -50,6 +57,10 @@ class Subscriptions:
     def count(self) -> int:
         """How many requests wait."""
         return len(self._by_request)
+
+    def queues(self) -> list[str]:
+        """The names for which somebody waits, without those by pattern."""
+        return list(self._by_queue)
 
     def of_account(self, account: Account) -> int:
         """How many requests of an account wait."""
@@ -90,7 +101,7 @@ class Subscriptions:
         """Who is offered the messages of a queue, in this order."""
         waiting = self._by_queue.get(queue)
         if self._patterns:
-            return choose([*(waiting or {}).values(), *self._patterns.values()], queue)
+            return choose((waiting or {}).values(), self._patterns, queue)
         return list(waiting.values()) if waiting else []
 
     def consumers(self, queue: str = "") -> Counter[tuple[str, str]]:
@@ -141,7 +152,7 @@ class Subscriptions:
         self._by_request[subscription.request] = subscription
         self._accounts[subscription.request.who.account] += 1
         if subscription.matches:
-            self._patterns[subscription.number] = subscription
+            self._patterns.setdefault(subscription.matches, {})[subscription.number] = subscription
         else:
             waiting = self._by_queue.setdefault(subscription.queue, {})
             in_front = bool(waiting) and subscription.number < next(reversed(waiting))
@@ -161,7 +172,10 @@ class Subscriptions:
         if not self._accounts[account]:
             del self._accounts[account]
         if subscription.matches:
-            del self._patterns[subscription.number]
+            others = self._patterns[subscription.matches]
+            del others[subscription.number]
+            if not others:
+                del self._patterns[subscription.matches]
             return
         waiting = self._by_queue[subscription.queue]
         del waiting[subscription.number]

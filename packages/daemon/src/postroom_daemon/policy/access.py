@@ -23,7 +23,11 @@ _DOING: Final = {
     Verb.OPERATE: "operate",
 }
 #: Commands that not everyone may give.
-_RESTRICTED: Final = TOOL_COMMANDS | {Command.DRAIN}
+_FOR_OPERATORS: Final = {
+    Command.DRAIN: "drain the daemon",
+    Command.SET_POLICY_PATTERNS: "set the policy patterns of the daemon",
+}
+_RESTRICTED: Final = TOOL_COMMANDS | _FOR_OPERATORS.keys()
 _WAY_OUT: Final = "ask the device's owner for a rule (access.rules) that allows it"
 
 
@@ -128,8 +132,9 @@ class Access:
             return
         if command in TOOL_COMMANDS and who.account not in self._masters:
             raise self._refused(f"{command} is for the user that the daemon runs as, and root")
-        if command is Command.DRAIN and not self.is_operator(who.account):
-            text = f"{name_of(who.account)} may not {command} the daemon, which is for its operators (access.operators)"
+        if command in _FOR_OPERATORS and not self.is_operator(who.account):
+            doing = _FOR_OPERATORS[command]
+            text = f"{name_of(who.account)} may not {doing}, which is for its operators (access.operators)"
             raise self._refused(text)
 
     def is_operator(self, account: Account) -> bool:

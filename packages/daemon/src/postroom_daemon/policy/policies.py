@@ -1,9 +1,11 @@
-"""The policy in force for a queue, which comes from five layers. A later layer overrides an earlier one: the built-in
+"""The policy in force for a queue, which comes from seven layers. A later layer overrides an earlier one: the built-in
 defaults, ``policyDefaults``, the first entry of the configuration whose pattern matches the queue's name, the entry
-with exactly its name, and what was set at run time."""
+with exactly its name, what came with the request that created the queue, the first policy pattern set at run time that
+matches, and what was set for the queue at run time."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -12,9 +14,11 @@ from postroom_common.errors import CommandError
 from postroom_common.policy import Layer, Policy, explained
 from postroom_common.protocol import ErrorCode
 
-from ..model.records import QueueRecord
-from .schema import JsonSchema, Pattern
+from ..model.records import NO_LAYER, QueueRecord
+from .schema import JsonSchema, NamePattern, Pattern
 from .schema_rules import MessageRules
+
+log = logging.getLogger(__name__)
 
 Check = MessageRules | JsonSchema
 T = TypeVar("T")
@@ -44,6 +48,26 @@ class PatternConfig:
     schema: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyPattern:
+    """A policy, set at run time, of all queues in whose name ``pattern`` is found."""
+
+    pattern: NamePattern
+    policy: Layer
+
+
+def compiled_policy_patterns(stored: Sequence[dict[str, Any]]) -> tuple[PolicyPattern, ...]:
+    """Policy patterns as they are stored: each with ``pattern`` and ``policy``, a layer. One that cannot be compiled,
+    which another version accepted, is left out and logged."""
+    patterns = []
+    for one in stored:
+        try:
+            patterns.append(PolicyPattern(NamePattern(one["pattern"]), one["policy"]))
+        except ValueError as error:
+            log.error("a policy pattern is ignored: %s", error)
+    return tuple(patterns)
+
+
 def first_match(patterns: Sequence[PatternConfig], queue: str) -> PatternConfig | None:
     """The first pattern that matches ``queue``, in the order of the file; None if none does."""
     for one in patterns:
@@ -70,19 +94,34 @@ class Policies:
     ) -> None:
         self._queues, self._patterns = queues, patterns
         layers = [defaults, *(one.policy for one in queues.values()), *(one.policy for one in patterns)]
-        self.dlq_names = frozenset(layer["dlq.queue"] for layer in layers if layer.get("dlq.queue"))
-        """The configured dead-letter addresses: no queue may have one of these names."""
+        self._configured_dlq_names = _dlq_names(layers)
+        self.dlq_names = self._configured_dlq_names
+        """The dead-letter addresses of the configuration and of the policy patterns: no queue may have one of these
+        names."""
         self._general = _configured((({"layer": "policyDefaults"}, defaults),), None)
         self._of_pattern = {one.text: self._over(self._general, "pattern", one.text, one) for one in patterns}
-        self._is_uniform = not queues and not patterns
+        self._is_configured = bool(queues or patterns)
         self._of_name: dict[str, _Configured] = {}
         self._matched: dict[str, _Configured] = {}
-        self._overridden: dict[str, tuple[Layer, tuple[Policy, bool]]] = {}
         self._schemas: dict[int, tuple[dict[str, Any], JsonSchema]] = {}
+        self.use_policy_patterns(())
+
+    def use_policy_patterns(self, patterns: Sequence[PolicyPattern]) -> None:
+        """Apply other policy patterns. Never call this while a request is decided."""
+        self.policy_patterns = patterns
+        self.dlq_names = self._configured_dlq_names | _dlq_names([one.policy for one in patterns])
+        self._is_uniform = not (self._is_configured or patterns)
+        self._in_force: dict[str, _Configured] = {}
+        self._over_patterns: dict[tuple[int, int], _Configured] = {}
+        self._own: dict[str, tuple[Layer, Layer, tuple[Policy, bool]]] = {}
 
     def names(self, queue: str) -> bool:
         """Whether the configuration names a queue; a pattern does not."""
         return queue in self._queues
+
+    def configured_keys(self, queue: str) -> frozenset[str]:
+        """The keys that the configuration sets for a queue, by whichever layer."""
+        return frozenset(path for _, layer in self._configured(queue).layers for path in layer)
 
     def effective(self, queue: str, record: QueueRecord | None) -> Policy:
         """The policy of ``queue``, which need neither be configured nor exist."""
@@ -90,24 +129,25 @@ class Policies:
 
     def applied(self, queue: str, record: QueueRecord | None) -> tuple[Policy, bool]:
         """As ``effective``, and whether that lets ``queue`` accept every message."""
-        if record is None or not record.override:
-            return self._general.applied if self._is_uniform else self._configured(queue).applied
-        override = record.override
-        cached = self._overridden.get(queue)
-        if cached and cached[0] is override:
-            return cached[1]
-        policy = self.resulting(queue, override)
+        if record is None or not (record.override or record.created_with):
+            return self._general.applied if self._is_uniform else self._without_own(queue).applied
+        created, override = record.created_with, record.override
+        cached = self._own.get(queue)
+        if cached and cached[0] is created and cached[1] is override:
+            return cached[2]
+        policy = self.resulting(queue, override, created)
         applied = (policy, _accepts_anything(policy, self._configured(queue).rules))
-        _cache(self._overridden, queue, (override, applied))
+        _cache(self._own, queue, (created, override, applied))
         return applied
 
-    def resulting(self, queue: str, override: Layer) -> Policy:
-        """The policy of ``queue`` with ``override`` as its layer set at run time."""
-        return Policy.from_layers(*(layer for _, layer in self._configured(queue).layers), override)
+    def resulting(self, queue: str, override: Layer, created: Layer = NO_LAYER) -> Policy:
+        """The policy of ``queue``, which was created with the layer ``created``, with ``override`` as its layer set at
+        run time."""
+        return Policy.from_layers(*(layer for _, layer in self._layers(queue, override, created)))
 
-    def explain(self, queue: str, override: Layer) -> dict[str, dict[str, Any]]:
+    def explain(self, queue: str, override: Layer, created: Layer = NO_LAYER) -> dict[str, dict[str, Any]]:
         """The value in force of each key, and the ``layer`` that it comes from, with its ``pattern`` or ``name``."""
-        return explained((*self._configured(queue).layers, ({"layer": "override"}, override)))
+        return explained(self._layers(queue, override, created))
 
     def checks(self, queue: str, policy: Policy) -> list[Check]:
         """The validators of a queue's bodies. Raises ``CommandError`` for an unusable schema, which another version
@@ -122,8 +162,34 @@ class Policies:
                 raise CommandError(ErrorCode.VALIDATION_FAILED, text) from None
         return checks
 
+    def _layers(self, queue: str, override: Layer, created: Layer) -> tuple[tuple[dict[str, str], Layer], ...]:
+        match = self._policy_pattern(queue)
+        by_pattern = [_origin_and_layer(self.policy_patterns[match])] if match is not None else []
+        own = ({"layer": "created"}, created), *by_pattern, ({"layer": "override"}, override)
+        return (*self._configured(queue).layers, *own)
+
+    def _policy_pattern(self, queue: str) -> int | None:
+        """The index of the first policy pattern that matches; None if none does."""
+        return next((at for at, one in enumerate(self.policy_patterns) if one.pattern.matches(queue)), None)
+
+    def _without_own(self, queue: str) -> _Configured:
+        """What applies to a queue that has no layers of its own."""
+        if not self.policy_patterns:
+            return self._configured(queue)
+        cached = self._in_force.get(queue)
+        if cached is None:
+            cached, match = self._configured(queue), self._policy_pattern(queue)
+            if match is not None:
+                base, pair = cached, (id(cached), match)
+                cached = self._over_patterns.get(pair)
+                if cached is None:
+                    layers = (*base.layers, _origin_and_layer(self.policy_patterns[match]))
+                    cached = self._over_patterns[pair] = _configured(layers, base.rules)
+            _cache(self._in_force, queue, cached)
+        return cached
+
     def _configured(self, queue: str) -> _Configured:
-        if self._is_uniform:
+        if not self._is_configured:
             return self._general
         if queue in self._queues:
             cached = self._of_name.get(queue)
@@ -159,6 +225,14 @@ class Policies:
 def _configured(layers: tuple[tuple[dict[str, str], Layer], ...], rules: MessageRules | None) -> _Configured:
     policy = Policy.from_layers(*(layer for _, layer in layers))
     return _Configured(layers, (policy, _accepts_anything(policy, rules)), rules)
+
+
+def _origin_and_layer(one: PolicyPattern) -> tuple[dict[str, str], Layer]:
+    return {"layer": "runtimePattern", "pattern": one.pattern.text}, one.policy
+
+
+def _dlq_names(layers: Sequence[Layer]) -> frozenset[str]:
+    return frozenset(layer["dlq.queue"] for layer in layers if layer.get("dlq.queue"))
 
 
 def _accepts_anything(policy: Policy, rules: MessageRules | None) -> bool:

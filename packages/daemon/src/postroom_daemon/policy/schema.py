@@ -5,12 +5,14 @@ the schema is refused; nothing is ever fetched."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.policy import Layer
+from postroom_common.protocol import PATTERN_LIMIT
 
 from .schema_cost import SchemaCost
 
@@ -25,6 +27,10 @@ _ALL_ERRORS_BYTES: Final = 16384
 #: Maximum work (validated values) to report errors of a body if the schema is recursive or has alternatives, each of
 #: which has errors of its own.
 _ERROR_WORK: Final = 2000
+#: Maximum size of a compiled pattern of a request, and of the memory to match it. A larger one is refused within some
+#: milliseconds.
+_PATTERN_BYTES: Final = 512 * 1024
+_MATCHER_BYTES: Final = 512 * 1024
 #: Maximum number of errors in a report, and of characters of each.
 _ERRORS: Final = 20
 _ERROR_TEXT: Final = 300
@@ -83,13 +89,36 @@ class Pattern:
         return self._validator.is_valid(text)
 
 
-def _compiled(schema: Any) -> Validator:
+class NamePattern:
+    """A compiled regular expression that a request gives for the names of queues: it is searched in them, not anchored.
+    Raises ``ValueError`` with the reason for an unusable one.
+
+    Anybody may send one, so time and memory to compile it are limited as well: it has at most so many characters, and
+    compiled so many bytes."""
+
+    def __init__(self, expression: str) -> None:
+        if len(expression) > PATTERN_LIMIT:
+            raise ValueError(f"it has {len(expression):,} characters; at most {PATTERN_LIMIT:,} are allowed")
+        try:
+            validator = _compiled({"pattern": expression}, (_PATTERN_BYTES, _MATCHER_BYTES))
+        except ValueError:
+            raise ValueError(
+                f"{_cut(expression, 80)!r} is not a regular expression that is supported, or is too large compiled:"
+                " lookahead, lookbehind and references to groups are not, nor are counted repetitions of many"
+            ) from None
+        self.text = expression
+        self.matches: Callable[[str], bool] = validator.is_valid
+        """Whether it is found in a name."""
+
+
+def _compiled(schema: Any, limits: tuple[int, int] | None = None) -> Validator:
+    """A compiled schema; ``limits`` are the bytes of a compiled pattern, and of memory to match it."""
     from jsonschema_rs import RegexOptions, ValidationError, validator_for
 
     try:
         if len(orjson.dumps(schema)) > SCHEMA_BYTES_LIMIT:
             raise ValueError(f"a schema must be at most {SCHEMA_BYTES_LIMIT} bytes of JSON")
-        return validator_for(schema, pattern_options=RegexOptions(), offline=True)
+        return validator_for(schema, pattern_options=RegexOptions(*(limits or ())), offline=True)
     except ValidationError as error:  # which is a ValueError with a text of several lines
         raise ValueError(_error_text(error)) from None
 

@@ -22,7 +22,7 @@ from ..journal.order import Owner
 from ..journal.reserve import Reserve
 from ..journal.segments import list_segments
 from ..model.consumers import Consumers
-from ..model.records import FACT_EPOCH
+from ..model.records import FACT_EPOCH, FACT_POLICY_PATTERNS
 from ..model.usage import Usage
 from ..observe.traffic import Refusals, TrafficLog
 from ..observe.vitals import DaemonVitals
@@ -31,7 +31,7 @@ from ..platform.files import FULL_ERRNOS, Files
 from ..platform.ids import Ids
 from ..platform.quarantine import Quarantine
 from ..policy.access import Access
-from ..policy.policies import Policies
+from ..policy.policies import Policies, compiled_policy_patterns
 from ..policy.quotas import Quotas
 from ..stores.backends import make_store
 from ..stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
@@ -151,6 +151,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         recovery = Recovery(store, journal, _quarantine(config, files), idempotency, sources.ids)
         recovery.run(clock)
         policies = Policies(config.defaults, config.queues, config.patterns)
+        policies.use_policy_patterns(compiled_policy_patterns(store.get_kv(FACT_POLICY_PATTERNS) or []))
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # an upper bound; the first checkpoint corrects it

@@ -10,11 +10,11 @@ from typing import Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.policy import dlq_name
+from postroom_common.policy import Layer, dlq_name
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.dlq_index import Addressed
-from ...model.records import dlq_fact
+from ...model.records import NO_LAYER, dlq_fact
 from ...policy.access_rules import Verb
 from ..context import Context, Draft
 
@@ -38,10 +38,11 @@ def refuse_address(context: Context, queue: str) -> None:
         )
 
 
-def queue_created(context: Context, queue: str) -> Draft:
-    """The event that creates a queue. Raises ``CommandError`` for a dead-letter address."""
+def queue_created(context: Context, queue: str, created_with: Layer = NO_LAYER) -> Draft:
+    """The event that creates a queue, with a layer of its policy. Raises ``CommandError`` for a dead-letter address."""
     refuse_address(context, queue)
-    return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+    draft: Draft = {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+    return draft | {"createdWith": created_with} if created_with else draft
 
 
 def queues_meant_by(context: Context, name: str, verb: Verb) -> list[str]:

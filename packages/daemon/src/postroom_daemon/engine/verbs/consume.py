@@ -1,9 +1,9 @@
-"""consume_next: lease the next message or messages, or wait for one."""
+"""consume_next: lease the next message or messages of a queue, or of any that a pattern matches; or wait for one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from postroom_common.errors import CommandError, PostroomError
@@ -16,8 +16,10 @@ from ...stores.base import BodyLost, BodyUnread
 from ..admission import leases_left
 from ..context import Context, Decision, Draft, no_message
 from ..fields import Fields
+from ..queue_patterns import Heads, available_from
 from ..selection import dead_letters
-from .addresses import is_dead_letter_address, queues_with_dead_letters
+from .addresses import is_dead_letter_address, queue_created, queues_with_dead_letters
+from .policies import check_creation, creation_layer
 from .settle import lease_ms
 from .terminations import QUARANTINED
 
@@ -29,6 +31,15 @@ DELIVERED_BYTES = 4 * 1024 * 1024
 _LEASED: Final = EventType.LEASED
 _READY, _DEAD = State.READY, State.DEAD
 _CONSUME: Final = Verb.CONSUME
+
+
+class QueueMissing(PostroomError):
+    """The queue does not exist, and the request creates it: ``draft`` is the event to record before the request can be
+    decided."""
+
+    def __init__(self, draft: Draft) -> None:
+        super().__init__(f"there is no queue {draft['queue']!r}")
+        self.draft = draft
 
 
 class Expired(PostroomError):
@@ -43,26 +54,90 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """Lease the next message for this consumer; with ``max`` up to that many messages, one after the other. If there is
     none, the answer is empty, or the request waits (``waitMs``).
 
-    Raises ``CommandError``: ERR_INVALID_REQUEST for an unknown ``payloadAs``, ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an
-    account with its maximum of leases. Raises ``BodyLost``, ``BodyUnread`` or ``Expired`` if the next message
-    cannot be delivered.
+    Raises ``CommandError``: ERR_INVALID_REQUEST for an unknown ``payloadAs`` or an invalid pattern or policy,
+    ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an account with its maximum of leases. Raises ``BodyLost``, ``BodyUnread`` or
+    ``Expired`` if the next message cannot be delivered, ``QueueMissing`` if the queue is to be created.
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
     most, consumer = fields["max"], fields["consumerId"] or context.who.client_id
-    entries = _next(context, fields["queue"], consumer, most or 1, DELIVERED_BYTES)
+    heads = None
+    if fields["createWith"] is not None:
+        check_creation(fields["createWith"])
+    if fields["queuePattern"] is None:
+        entries = _next(context, fields["queue"], consumer, most or 1, DELIVERED_BYTES)
+    else:
+        heads = _heads(context, fields)
+        if not (heads.is_complete() or heads.is_complete()):
+            return Decision(work=context.patterns.search(heads))
+        entries = _next_of_any(context, heads, consumer, most or 1, DELIVERED_BYTES)
     if not entries:
+        if fields["createWith"] is not None:
+            _see_to_queue(context, fields)
         if fields["waitMs"]:
             return Decision(wait_until=context.now.engine + fields["waitMs"])
         return Decision(data=no_message(fields))
     decision = Decision(_leases(context, fields, consumer, entries))
     if most is not None:
         decision.reply = {"as": "deliveries"}
-        decision.more = _further(context, fields, consumer, entries)
+        decision.more = _further(context, fields, consumer, entries, heads)
     return decision
 
 
-def _further(context: Context, fields: Fields, consumer: str, first: list[Entry]) -> Callable[[], list[Draft]]:
+def _heads(context: Context, fields: Fields) -> Heads:
+    """The queues from which a request by pattern may consume. Raises ``CommandError``."""
+    if fields["queue"]:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "give queue or queuePattern, not both")
+    if fields["createWith"] is not None:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "createWith is for a queue: a queuePattern creates none")
+    access, account = context.access, context.who.account
+    return context.patterns.heads(
+        fields["queuePattern"],
+        None if access.is_open(_CONSUME) or access.is_operator(account) else account,
+        lambda queue: access.may(account, _CONSUME, queue),
+        access.changes,
+        context.store,
+        context.now.engine,
+    )
+
+
+def _next_of_any(context: Context, heads: Heads, consumer: str, most: int, space: int) -> list[Entry]:
+    """As ``_next``, from the queue whose next message has been available longest."""
+    store = context.store
+
+    def look(queue: str) -> Entry | None:
+        if store.queue(queue) is None:
+            return None
+        return next(iter(_candidates(context, queue, consumer, 1)), None)
+
+    def is_blocked(queue: str) -> bool | None:
+        record = store.queue(queue)
+        if record is None or not record.counts[_READY]:
+            return None
+        most_inflight = context.policies.effective(queue, record).max_inflight
+        return record.consume_paused or 0 < most_inflight <= record.counts[State.INFLIGHT]
+
+    queue = heads.next_queue(look, is_blocked, context.now.engine)
+    if not queue:
+        return []
+    entries = _next(context, queue, consumer, most, space)
+    others = heads.others_from()
+    if others and len(entries) > 1:
+        return [entries[0], *takewhile(lambda entry: available_from(entry) <= others, entries[1:])]
+    return entries
+
+
+def _see_to_queue(context: Context, fields: Fields) -> None:
+    """Raise ``QueueMissing`` if the queue of the request does not exist. Raises ``CommandError`` for a policy that is
+    invalid, or that the user may not set."""
+    queue, policy = fields["queue"], fields["createWith"]
+    if context.store.queue(queue) is None and not is_dead_letter_address(context, queue):
+        raise QueueMissing(queue_created(context, queue, creation_layer(context, queue, policy)))
+
+
+def _further(
+    context: Context, fields: Fields, consumer: str, first: list[Entry], heads: Heads | None
+) -> Callable[[], list[Draft]]:
     """A function that leases the messages after ``first``, as long as there are any and the answer has space."""
     left, space = fields["max"] - len(first), DELIVERED_BYTES - _size(first)
 
@@ -71,7 +146,10 @@ def _further(context: Context, fields: Fields, consumer: str, first: list[Entry]
         if left <= 0 or space <= 0:
             return []
         try:
-            entries = _next(context, fields["queue"], consumer, left, space)
+            if heads:
+                entries = _next_of_any(context, heads, consumer, left, space)
+            else:
+                entries = _next(context, fields["queue"], consumer, left, space)
         except (CommandError, BodyLost, BodyUnread, Expired):
             return []  # the next request handles it
         left, space = left - len(entries), space - _size(entries)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from postroom_common.body import CARRIED, GATHERED, check_gathered_part, check_part, with_parts
 from postroom_common.errors import CommandError, ConfigurationError
 from postroom_common.events import raw_json
-from postroom_common.policy import read_layer
+from postroom_common.policy import Layer, read_layer
 from postroom_common.protocol import (
     HISTORY_LIMIT,
     TEXT_LIMIT,
@@ -26,6 +26,7 @@ from ...model.records import (
     CLAIM,
     CLAIM_END,
     FACT_DRAINING,
+    FACT_POLICY_PATTERNS,
     SCHEDULE,
     Entry,
     QueueRecord,
@@ -34,6 +35,7 @@ from ...model.records import (
 from ...policy.policies import override_to_wire
 from ..fields import read_fields
 from ..schedules import MISSED, Plan
+from .policies import read_patterns
 from .schedules import PUBLISHED
 from .terminations import QUARANTINED
 
@@ -92,17 +94,27 @@ def exported_queue(data: Any) -> QueueRecord:
     if problem:
         raise invalid(f"queue {name!r}", f"its name {problem}")
     flags = data.get("publishPaused", False), data.get("consumePaused", False)
-    override = data.get("override", {})
-    if type(override) is not dict or any(type(flag) is not bool for flag in flags):
-        raise invalid(f"queue {name!r}", "override must be an object, publishPaused and consumePaused booleans")
+    layers = {layer: data.get(layer, {}) for layer in ("override", "createdWith")}
+    if any(type(layer) is not dict for layer in layers.values()) or any(type(flag) is not bool for flag in flags):
+        raise invalid(
+            f"queue {name!r}", "override and createdWith must be objects, publishPaused and consumePaused booleans"
+        )
+    override, created_with = (_layer(f"queue {name!r}", layer, where) for where, layer in layers.items())
+    return QueueRecord(
+        name, publish_paused=flags[0], consume_paused=flags[1], override=override, created_with=created_with
+    )
+
+
+def _layer(what: str, layer: dict[str, Any], where: str) -> Layer:
+    """Check a layer of a policy. Raises ``CommandError`` (ERR_INVALID_REQUEST)."""
     corrections: list[str] = []
     try:
-        layer = read_layer(override_to_wire(override), "override", corrections.append)
+        checked = read_layer(override_to_wire(layer), where, corrections.append)
     except ConfigurationError as error:
-        raise invalid(f"queue {name!r}", str(error)) from None
+        raise invalid(what, str(error)) from None
     if corrections:
-        raise invalid(f"queue {name!r}", "; ".join(corrections))
-    return QueueRecord(name, publish_paused=flags[0], consume_paused=flags[1], override=layer)
+        raise invalid(what, "; ".join(corrections))
+    return checked
 
 
 def exported_message(data: Any) -> Exported:
@@ -211,7 +223,17 @@ class ExportedDrain:
     """The other root drains: it accepts no new messages."""
 
 
-def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain | None:
+@dataclass(frozen=True, slots=True)
+class ExportedPolicyPatterns:
+    """The policy patterns of the other root, as they are stored."""
+
+    patterns: list[dict[str, Any]]
+
+
+ExportedFact = ExportedClaim | ExportedSchedule | ExportedDrain | ExportedPolicyPatterns
+
+
+def exported_fact(data: Any) -> ExportedFact | None:
     """Parse a fact; None for one that follows from others. Raises ``CommandError`` (ERR_INVALID_REQUEST) if it is
     invalid."""
     name = data.get("name") if type(data) is dict else None
@@ -226,9 +248,24 @@ def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain
         if value is not True:
             raise invalid(what, "its value must be true, or it must not be there")
         return ExportedDrain()
+    if name == FACT_POLICY_PATTERNS:
+        return _policy_patterns(value, what)
     if name.startswith((CLAIM_END, "dlq:")):
         return None
     raise invalid(what, "no fact is called so")
+
+
+def _policy_patterns(value: Any, what: str) -> ExportedPolicyPatterns:
+    if type(value) is not list:
+        raise invalid(what, "its value must be an array")
+    if any(type(one) is not dict or type(one.get("policy")) is not dict for one in value):
+        raise invalid(what, "each item must be an object with pattern and policy, an object")
+    try:
+        return ExportedPolicyPatterns(
+            read_patterns([one | {"policy": override_to_wire(one["policy"])} for one in value])
+        )
+    except CommandError as error:
+        raise invalid(what, error.message) from None
 
 
 def _claim(rest: str, value: Any, what: str) -> ExportedClaim:

@@ -1,5 +1,5 @@
 """import_state: queues and messages of another root, with ids, attempts, delays, dead letters and policies;
-deduplication claims, schedules, and whether it drains.
+deduplication claims, schedules, policy patterns, and whether it drains.
 
 The state of the other root is written as ordinary events that lead to it: a message is published at its original time,
 its failed attempts fail again, and so on. So the journal needs no new type of event, and its readers no new rule.
@@ -13,9 +13,10 @@ import orjson
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.policy import Layer
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ...model.records import SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
+from ...model.records import NO_LAYER, SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from .addresses import queue_created, refuse_address
@@ -23,6 +24,7 @@ from .exported import (
     Exported,
     ExportedClaim,
     ExportedDrain,
+    ExportedPolicyPatterns,
     ExportedSchedule,
     exported_fact,
     exported_message,
@@ -46,8 +48,8 @@ _WAITING: Final = (State.DELAYED, State.GATHERING, State.HELD)
 def import_state(context: Context, fields: Fields) -> Decision:
     """Import queues, messages and facts in the form of ``read_state``. Existing ones stay unchanged, and are counted.
 
-    An existing queue keeps its policy and its pauses. A leased message becomes ready, because the lease belongs to the
-    other root; a leased dead letter becomes an ordinary one.
+    An existing queue keeps its policy and its pauses, and a root its policy patterns if it has any. A leased message
+    becomes ready, because the lease belongs to the other root; a leased dead letter becomes an ordinary one.
 
     Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for an invalid queue, message or fact, and for more
     schedules than a root may have.
@@ -62,6 +64,9 @@ def import_state(context: Context, fields: Fields) -> Decision:
     for message in _list(fields, "messages"):
         writer.add_message(exported_message(message))
     writer.add_schedules([fact for fact in facts if isinstance(fact, ExportedSchedule)])
+    for fact in facts:
+        if isinstance(fact, ExportedPolicyPatterns):
+            writer.add_policy_patterns(fact.patterns)
     if any(isinstance(fact, ExportedDrain) for fact in facts):
         writer.add_drain()
     done = {"queues": writer.queues, "messages": writer.messages, "skipped": writer.skipped}
@@ -97,10 +102,10 @@ class _EventWriter:
         if name in self._made or context.store.queue(name):
             self.skipped += 1
             return
-        self._make(name)
+        self._make(name, record.created_with)
         self.queues += 1
         if record.override:
-            policy = context.policies.resulting(name, record.override).to_wire()
+            policy = context.policies.resulting(name, record.override, record.created_with).to_wire()
             self._add(EventType.POLICY_SET, name, override=record.override, policy=policy)
         paused = {"publish": False, "consume": False}
         for operation in [o for o, is_paused in zip(paused, _pauses(record), strict=True) if is_paused]:
@@ -133,6 +138,14 @@ class _EventWriter:
             self.drafts.append({"type": EventType.SCHEDULE_SET, "name": one.name, "schedule": one.schedule})
         self.facts += len(new)
         self.skipped += len(schedules) - len(new)
+
+    def add_policy_patterns(self, patterns: list[dict[str, Any]]) -> None:
+        """Set the policy patterns of a root that has none."""
+        if self._context.policies.policy_patterns:
+            self.skipped += 1
+            return
+        self.drafts.append({"type": EventType.POLICY_PATTERNS_SET, "patterns": patterns})
+        self.facts += 1
 
     def add_drain(self) -> None:
         """Drain this root, like the other one."""
@@ -248,9 +261,9 @@ class _EventWriter:
         now = self._context.now
         return min(max(0, now.engine - now.wall + wall), now.engine)
 
-    def _make(self, queue: str) -> None:
+    def _make(self, queue: str, created_with: Layer = NO_LAYER) -> None:
         self._made.add(queue)
-        self.drafts.append(queue_created(self._context, queue))
+        self.drafts.append(queue_created(self._context, queue, created_with))
 
     def _about(self, type_: EventType, entry: Entry, **facts: Any) -> None:
         self._add(type_, entry.queue, key=entry.key, **facts)

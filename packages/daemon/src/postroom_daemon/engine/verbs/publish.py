@@ -1,4 +1,4 @@
-"""publish: a new message, if its queue accepts it."""
+"""publish: a new message, if its queue accepts it; or one in each queue that a pattern matches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ import orjson
 from postroom_common.body import CARRIED, Part, encode_message, value_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.policy import Policy
-from postroom_common.protocol import FIELDS, RETRY_LIMIT_LIMIT, Command, ErrorCode, ReasonCode, State
+from postroom_common.policy import Layer, Policy
+from postroom_common.protocol import (
+    FIELDS,
+    MATCHED_QUEUES_LIMIT,
+    REQUEST_BYTES_CEILING,
+    RETRY_LIMIT_LIMIT,
+    Command,
+    ErrorCode,
+    ReasonCode,
+    State,
+)
 
-from ...model.records import Entry, QueueRecord, message_id_of
+from ...model.records import NO_LAYER, Entry, QueueRecord, message_id_of
 from ...platform.clock import Now
 from ...policy.access_rules import Verb
 from ..admission import (
@@ -34,6 +43,7 @@ from ..fields import Fields
 from ..replies import duplicate_of
 from . import gathering
 from .addresses import queue_created
+from .policies import check_creation, creation_layer
 from .terminations import died, failure
 
 _NOT_GIVEN: Final = (None, "")
@@ -57,11 +67,14 @@ determine it (see ``replies``)."""
 
 
 def publish(context: Context, fields: Fields) -> Decision:
-    """Publish a message to a queue, which is created if it does not exist. Raises what ``admit`` raises."""
+    """Publish a message to a queue, which is created if it does not exist; or to all that a pattern matches. Raises
+    what ``admit`` raises."""
     queue = fields["queue"]
     open_policy = context.open_queues.get(queue)
     if open_policy is None:
-        record, policy, is_open = _open_queue(context, queue)
+        if not queue:
+            return _publish_to_matching(context, fields)
+        record, policy, is_open = _open_queue(context, fields)
         if record is None or not is_open:
             return _decision(*_admitted(context, fields, record, policy, is_open))
         open_policy = policy
@@ -78,6 +91,60 @@ def _decision(drafts: list[Draft], result: dict[str, Any] | None) -> Decision:
     return Decision(drafts, reply={"as": "data", "data": result})
 
 
+def _publish_to_matching(context: Context, fields: Fields) -> Decision:
+    """Publish a message to each queue that a pattern matches and to which the principal may publish. A queue that does
+    not accept it does not affect the others. Raises ``CommandError``: ERR_INVALID_REQUEST, also for a pattern that
+    matches too many queues, ERR_DRAINING, ERR_STORAGE_FULL, and for an invalid body."""
+    text = fields["queuePattern"]
+    if fields["createWith"] is not None:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "createWith is for a queue: a queuePattern creates none")
+    _refuse_all(context)
+    found = context.patterns.matching(text, context.store, context.now.engine)
+    if not (found.is_complete() or found.is_complete()):
+        return Decision(work=context.patterns.search(found))
+    if found.names is None:
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST,
+            f"queuePattern {text[:80]!r} matches more than {MATCHED_QUEUES_LIMIT:,} queues: use patterns that match"
+            " fewer",
+        )
+    queues = sorted(queue for queue in found.names if context.may(_PUBLISH, queue))
+    parts = context.read_body(fields)
+    context.read_body = lambda _: parts
+    size = len(queues) * sum(len(part.data) for part in parts)
+    if size > REQUEST_BYTES_CEILING:
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST,
+            f"in {len(queues):,} queues the message takes {size:,} bytes; at most {REQUEST_BYTES_CEILING:,} are"
+            " possible: use patterns that match fewer",
+        )
+    return _decision_by_queue(context, fields | {"queuePattern": None}, queues)
+
+
+def _decision_by_queue(context: Context, fields: Fields, queues: list[str]) -> Decision:
+    """Decide about one message for each of some queues, independently."""
+    drafts: list[Draft] = []
+    items: list[tuple[str, int, Any]] = []
+    refused: dict[str, Any] = {}
+    for queue in queues:
+        try:
+            events, result = admit(context, fields | {"queue": queue})
+        except CommandError as error:
+            if error.code == ErrorCode.INVALID_REQUEST:
+                raise  # whatever the queue is
+            refused[queue] = {"code": error.code, "message": str(error)}
+            continue
+        drafts += events
+        items.append((queue, len(events), result["messageKey"] if result and result.get("duplicate") else result))
+    if not drafts:
+        data = {"published": {queue: duplicate_of(key) for queue, _, key in items}, "refused": refused}
+        return Decision(data=data, once=bool(items), refused=not items)
+    reply: dict[str, Any] = {"as": "byQueue"} | ({"refused": refused} if refused else {})
+    if any(count != 1 or result is not None for _, count, result in items):
+        reply["items"] = items
+    return Decision(drafts, reply=reply)
+
+
 def admit(context: Context, fields: Fields) -> Outcome:
     """Decide about one message of a request, after those recorded in ``context.pending``, and record it there.
 
@@ -89,17 +156,21 @@ def admit(context: Context, fields: Fields) -> Outcome:
     open_policy = pending.open.get(queue)
     if open_policy:
         return [_published(context, fields, open_policy, context.read_body(fields))[0]], None
-    return _admitted(context, fields, *_open_queue(context, queue))
+    if not queue:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "queuePattern is not possible for one of several messages")
+    return _admitted(context, fields, *_open_queue(context, fields))
 
 
 def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy, is_open: bool) -> Outcome:
     """Decide about a message for a queue that takes messages now; ``is_open``: every message."""
     queue, pending = fields["queue"], context.pending
-    made = [] if record or queue in pending.queues else [queue_created(context, queue)]
+    made: list[Draft] = []
+    if not record and queue not in pending.queues:
+        made.append(queue_created(context, queue, _created_with(context, fields)))
     parts = context.read_body(fields)
     if is_open:
         draft, _ = _published(context, fields, policy, parts)
-        pending.queues.add(queue)
+        _record_created(context, made)
         pending.open[queue] = policy
         return [*made, draft], None
     claim = claim_of(context, policy, fields["deduplicationKey"], parts)
@@ -151,21 +222,54 @@ def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | Non
     return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
 
 
-def _open_queue(context: Context, queue: str) -> tuple[QueueRecord | None, Policy, bool]:
+def _created_with(context: Context, fields: Fields) -> Layer:
+    """The layer with which a queue is, or is to be, created that does not exist. Raises ``CommandError``."""
+    queue = fields["queue"]
+    if queue in context.pending.queues:
+        return context.pending.created_with.get(queue, NO_LAYER)
+    policy = fields["createWith"]
+    return creation_layer(context, queue, policy) if policy else NO_LAYER
+
+
+def _record_created(context: Context, made: list[Draft]) -> None:
+    for draft in made:
+        context.pending.queues.add(draft["queue"])
+        if "createdWith" in draft:
+            context.pending.created_with[draft["queue"]] = draft["createdWith"]
+
+
+def _open_queue(context: Context, fields: Fields) -> tuple[QueueRecord | None, Policy, bool]:
     """The record, if the queue exists, and the policy of a queue to which the principal may publish now, and whether
     that accepts every message. Raises ``CommandError``: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL."""
+    queue = fields["queue"]
+    _check_place(fields)
     context.require(_PUBLISH, queue)
     record = context.store.queue(queue)
     if record and record.publish_paused:
         raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
+    _refuse_all(context)
+    created = NO_LAYER if record else _created_with(context, fields)
+    shown = QueueRecord(queue, created_with=created) if created else record
+    policy, is_open = context.policies.applied(queue, shown)
+    if policy.measured:
+        context.statistics.measure(queue, context.now.engine)
+    return record, policy, is_open
+
+
+def _check_place(fields: Fields) -> None:
+    """Raise ``CommandError`` for a request that says twice where to publish, or an invalid policy of a new queue."""
+    if fields["queuePattern"] is not None:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "give queue or queuePattern, not both")
+    if fields["createWith"] is not None:
+        check_creation(fields["createWith"])
+
+
+def _refuse_all(context: Context) -> None:
+    """Raise ``CommandError`` if no queue takes messages now: ERR_DRAINING, ERR_STORAGE_FULL."""
     if context.draining:
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
     if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
-    policy, is_open = context.policies.applied(queue, record)
-    if policy.measured:
-        context.statistics.measure(queue, context.now.engine)
-    return record, policy, is_open
 
 
 def _named(key: str) -> dict[str, Any]:
@@ -196,6 +300,7 @@ def _published(
 def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Part, ...], now: Now) -> bytes:
     """Record the options of a new message in its event. Returns the message as it is stored. Raises
     ``CommandError``."""
+    _check_place(fields)
     if fields["traceparent"]:
         check_trace(fields["traceparent"])
     attributes, priority = None, fields["priority"]
@@ -254,7 +359,7 @@ def _record(context: Context, drafts: list[Draft], draft: Draft, claim: Claim | 
     """Record what this item changes, for the next items of the request."""
     pending, queue = context.pending, draft["queue"]
     if drafts[0]["type"] is EventType.QUEUE_CREATED:
-        pending.queues.add(queue)
+        _record_created(context, drafts[:1])
     pending.published[queue] = pending.published.get(queue, 0) + 1
     if claim:
         pending.claims[queue, claim.name] = draft["key"]

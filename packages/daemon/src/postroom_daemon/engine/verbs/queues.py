@@ -1,13 +1,11 @@
-"""status, list_queues, queue_statistics, pause, resume, set_policy, get_policy, health, metrics: queues as a whole, and
-the daemon."""
+"""status, list_queues, queue_statistics, pause, resume, health, metrics: queues as a whole, and the daemon."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from postroom_common.errors import CommandError, ConfigurationError
+from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.policy import read_layer, without_nulls
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.consumers import Consumers
@@ -15,11 +13,10 @@ from ...model.distribution import described
 from ...model.records import QueueRecord, no_counts
 from ...model.statistics import QueueStatistics
 from ...policy.access_rules import Verb
-from ...policy.schema import check_schema
 from ...stores.base import Store
 from ..context import Context, Decision, Draft, Work
 from ..fields import Fields
-from ..replies import paused_to_wire, policy_to_wire
+from ..replies import paused_to_wire
 from .addresses import queue_created, queues_addressed_by
 from .deadletters import summary
 from .lookup import as_of, existing_queue
@@ -171,47 +168,6 @@ def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     paused = paused_to_wire(record) | {fields["operation"]: type_ is EventType.PAUSED}
     drafts.append({"type": type_, "queue": queue, "operation": fields["operation"], "paused": paused})
     return Decision(drafts)
-
-
-def set_policy(context: Context, fields: Fields) -> Decision:
-    """Override configured policy keys; null removes the override of a key, {} removes all of them. Creates the queue.
-
-    Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
-    """
-    queue = fields["queue"]
-    context.require(Verb.OPERATE, queue)
-    record = context.store.queue(queue)
-    corrections: list[str] = []
-    try:
-        given, removed = without_nulls(fields["policy"])
-        layer = read_layer(given, "policy", corrections.append)
-        check_schema(layer, "policy")
-    except ConfigurationError as error:
-        raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    if corrections:
-        raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
-    dlq = layer.get("dlq.queue")
-    if dlq:  # no queue can have that name any more
-        context.require(Verb.OPERATE, dlq)
-    if dlq and (dlq == queue or context.store.queue(dlq) is not None):
-        raise CommandError(
-            ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
-        )
-    before = record.override if record and fields["policy"] else {}
-    override = {path: value for path, value in before.items() if path not in removed} | layer
-    drafts: list[Draft] = [] if record else [queue_created(context, queue)]
-    policy = context.policies.resulting(queue, override).to_wire()
-    drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
-    return Decision(drafts)
-
-
-def get_policy(context: Context, fields: Fields) -> Decision:
-    """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
-    record = existing_queue(context, fields["queue"], None)
-    data = policy_to_wire(record.name, context.store, context.policies)
-    if fields["explain"]:
-        data["explanation"] = context.policies.explain(record.name, record.override)
-    return Decision(data=data)
 
 
 def health(context: Context, fields: Fields) -> Decision:

@@ -37,7 +37,8 @@ _CHANGING: Final = (
 )  # fmt: skip
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
-    "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "totals",
+    "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "created_with",
+    "totals",
 )  # fmt: skip
 #: Names of attributes in a finding's text, if they differ.
 _NAMES: Final = {
@@ -50,6 +51,7 @@ _NAMES: Final = {
     "retry_limit": "retryLimit",
     "expires": "expiresEngineMs",
     "fallback": "fallbackEngineMs",
+    "created_with": "createdWith",
 }
 
 
@@ -321,10 +323,11 @@ class StoreComparison:
     def facts(self) -> Iterator[Difference]:
         """Wrong dead-letter addresses and clock marks."""
         for record in self.state.queues:
-            name = record.override.get("dlq.queue")
-            if name and self.store.get_kv(dlq_fact(name)) is None:
-                text = f"queue {record.name!r} addresses its dead letters by it"
-                yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
+            for layer in (record.created_with, record.override):
+                name = layer.get("dlq.queue")
+                if name and self.store.get_kv(dlq_fact(name)) is None:
+                    text = f"queue {record.name!r} addresses its dead letters by it"
+                    yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
         clock = self.rebuilt.folded.clock
         if clock and not self.comparison.doubt and self.store.get_kv(FACT_CLOCK) != clock:
             yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.get_kv(FACT_CLOCK)}, not {clock}"))

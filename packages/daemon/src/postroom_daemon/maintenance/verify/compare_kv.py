@@ -1,15 +1,16 @@
-"""Compare the key-values of a store with the journal: claims, schedules, and whether the root is draining."""
+"""Compare the key-values of a store with the journal: claims, schedules, policy patterns, and whether the root is
+draining."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE, claim_end_fact
+from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE, claim_end_fact
 from .findings import Finding, Kind
 
 #: Prefixes of key-values that the journal defines. Ends of claims follow from the claims.
-KV_PREFIXES: Final = (CLAIM, FACT_DRAINING, SCHEDULE)
+KV_PREFIXES: Final = (CLAIM, FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE)
 
 
 class RebuiltKv(NamedTuple):
@@ -95,6 +96,8 @@ def _finding(name: str, found: Any, right: Any) -> Finding:
         return Finding(Kind.CLAIM_WRONG, queue, f"{claim}: its end at {int(until)} {noted}")
     if name.startswith(SCHEDULE):
         return Finding(Kind.SCHEDULE_WRONG, name.removeprefix(SCHEDULE), text)
+    if name == FACT_POLICY_PATTERNS:
+        return Finding(Kind.POLICY_PATTERNS_WRONG, name, text)
     return Finding(Kind.DRAIN_WRONG, name, text)
 
 

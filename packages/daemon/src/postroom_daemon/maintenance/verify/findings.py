@@ -50,6 +50,7 @@ class Kind(StrEnum):
     CLAIM_WRONG = "claim-wrong"
     SCHEDULE_WRONG = "schedule-wrong"
     DRAIN_WRONG = "drain-wrong"
+    POLICY_PATTERNS_WRONG = "policy-patterns-wrong"
     CLOCK_WRONG = "clock-wrong"
     ROW_ORPHAN = "row-orphan"
     FILE_ORPHAN = "file-orphan"

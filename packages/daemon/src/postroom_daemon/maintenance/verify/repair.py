@@ -50,6 +50,7 @@ _RECORDS: Final = frozenset(
         Kind.CLAIM_WRONG,
         Kind.SCHEDULE_WRONG,
         Kind.DRAIN_WRONG,
+        Kind.POLICY_PATTERNS_WRONG,
         Kind.CLOCK_WRONG,
     }
 )

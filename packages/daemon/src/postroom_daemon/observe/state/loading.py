@@ -98,9 +98,9 @@ def _loading(head: Head, after: str) -> dict[str, Any]:
 def _put_queue(record: QueueRecord, store: Store) -> None:
     record.counts, record.bytes, record.reasons = no_counts(), 0, {}  # counted as messages are added
     store.add_queue(record)
-    name = record.override.get("dlq.queue")
-    if name:
-        store.put_kv(dlq_fact(name), record.name)
+    for layer in (record.created_with, record.override):
+        if layer.get("dlq.queue"):
+            store.put_kv(dlq_fact(layer["dlq.queue"]), record.name)
 
 
 def _put_message(message: Message, store: Store) -> bool:

@@ -1,0 +1,145 @@
+"""set_policy, get_policy, set_policy_patterns, get_policy_patterns: the policies that are set at run time; and the
+policy with which a request creates a queue."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import CommandError, ConfigurationError
+from postroom_common.events import EventType
+from postroom_common.policy import Layer, read_layer, without_nulls
+from postroom_common.protocol import POLICY_PATTERNS_LIMIT, ErrorCode
+
+from ...model.records import FACT_POLICY_PATTERNS
+from ...policy.access_rules import Verb
+from ...policy.schema import NamePattern, check_schema
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from ..replies import patterns_to_wire, policy_to_wire
+from .addresses import queue_created
+from .lookup import existing_queue
+
+#: Keys of ``createWith`` for which one must be allowed to operate the queue: an address is a name of its own, and a
+#: schema takes space that no quota counts.
+_FOR_OPERATORS: Final = frozenset({"dlq.queue", "validation.schema"})
+#: Maximum size of all policy patterns as JSON.
+PATTERNS_BYTES_LIMIT: Final = 256 * 1024
+
+
+def set_policy(context: Context, fields: Fields) -> Decision:
+    """Override configured policy keys; null removes the override of a key, {} removes all of them. Creates the queue.
+
+    Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
+    """
+    queue = fields["queue"]
+    context.require(Verb.OPERATE, queue)
+    record = context.store.queue(queue)
+    layer, removed = _read(fields["policy"], "policy")
+    _check_address(context, layer, queue, "policy")
+    before = record.override if record and fields["policy"] else {}
+    override = {path: value for path, value in before.items() if path not in removed} | layer
+    drafts: list[Draft] = [] if record else [queue_created(context, queue)]
+    policy = context.policies.resulting(queue, override, record.created_with if record else {}).to_wire()
+    drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
+    return Decision(drafts)
+
+
+def get_policy(context: Context, fields: Fields) -> Decision:
+    """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
+    record = existing_queue(context, fields["queue"], None)
+    data = policy_to_wire(record.name, context.store, context.policies)
+    if fields["explain"]:
+        data["explanation"] = context.policies.explain(record.name, record.override, record.created_with)
+    return Decision(data=data)
+
+
+def set_policy_patterns(context: Context, fields: Fields) -> Decision:
+    """Replace the list of policy patterns. Raises ``CommandError`` for an invalid list."""
+    patterns = read_patterns(fields["patterns"])
+    for number, one in enumerate(patterns):
+        _check_address(context, one["policy"], "", f"patterns[{number}].policy")
+    return Decision([{"type": EventType.POLICY_PATTERNS_SET, "patterns": patterns}])
+
+
+def get_policy_patterns(context: Context, fields: Fields) -> Decision:
+    """The policy patterns in force."""
+    patterns = patterns_to_wire(context.store.get_kv(FACT_POLICY_PATTERNS) or [])
+    return Decision(data={"patterns": patterns, "asOfEvent": context.store.applied})
+
+
+def read_patterns(items: list[Any]) -> list[dict[str, Any]]:
+    """Check policy patterns, and return them as they are stored: each with its ``pattern``, and ``policy`` as a layer.
+    Raises ``CommandError`` (ERR_INVALID_REQUEST) with the place of what is wrong."""
+    if len(items) > POLICY_PATTERNS_LIMIT:
+        raise _invalid(f"patterns has {len(items):,} items; at most {POLICY_PATTERNS_LIMIT} are allowed")
+    patterns = []
+    for number, item in enumerate(items):
+        place = f"patterns[{number}]"
+        if type(item) is not dict or type(item.get("pattern")) is not str or set(item) - {"pattern", "policy"}:
+            raise _invalid(f"{place} must be an object with pattern, a string, and policy")
+        if type(item.get("policy", {})) is not dict:
+            raise _invalid(f"{place}.policy must be an object")
+        try:
+            NamePattern(item["pattern"])
+        except ValueError as error:
+            raise _invalid(f"{place}.pattern: {error}") from None
+        patterns.append({"pattern": item["pattern"], "policy": _read(item.get("policy", {}), f"{place}.policy")[0]})
+    if len(orjson.dumps(patterns)) > PATTERNS_BYTES_LIMIT:
+        raise _invalid(f"patterns must be at most {PATTERNS_BYTES_LIMIT:,} bytes of JSON")
+    return patterns
+
+
+def creation_layer(context: Context, queue: str, policy: dict[str, Any]) -> Layer:
+    """The layer of a queue that a request is about to create with ``policy``: ``createWith``. What the configuration
+    sets stays in force against a user who may not operate the queue. Raises ``CommandError``, as ``set_policy`` does,
+    also for keys that only such a user may set."""
+    layer = check_creation(policy)
+    if layer and not context.may(Verb.OPERATE, queue):
+        if not _FOR_OPERATORS.isdisjoint(layer):
+            context.require(Verb.OPERATE, queue)
+        configured = context.policies.configured_keys(queue)
+        layer = {path: value for path, value in layer.items() if path not in configured}
+    _check_address(context, layer, queue, "createWith")
+    return layer
+
+
+def check_creation(policy: dict[str, Any]) -> Layer:
+    """The layer that ``createWith`` is. Raises ``CommandError`` (ERR_INVALID_REQUEST)."""
+    return _checked(orjson.dumps(policy))
+
+
+@lru_cache(maxsize=64)
+def _checked(policy: bytes) -> Layer:
+    """``createWith`` as a layer; remembered because a client may send the same one with each request."""
+    return _read(orjson.loads(policy), "createWith")[0]
+
+
+def _read(policy: dict[str, Any], where: str) -> tuple[Layer, set[str]]:
+    """A policy of a request as a layer, and its keys that are null. Raises ``CommandError`` (ERR_INVALID_REQUEST)."""
+    corrections: list[str] = []
+    try:
+        given, removed = without_nulls(policy)
+        layer = read_layer(given, where, corrections.append)
+        check_schema(layer, where)
+    except ConfigurationError as error:
+        raise _invalid(str(error)) from None
+    if corrections:
+        raise _invalid("; ".join(one.partition(", using")[0] for one in corrections))
+    return layer, removed
+
+
+def _check_address(context: Context, layer: Layer, queue: str, where: str) -> None:
+    """Raise ``CommandError`` if a layer sets a dead-letter address (``dlq.queue``) that is the name of a queue."""
+    dlq = layer.get("dlq.queue")
+    if not dlq:
+        return
+    context.require(Verb.OPERATE, dlq)  # no queue can have that name any more
+    if dlq == queue or context.store.queue(dlq) is not None:
+        raise _invalid(f"{where}.dlq.queue: there is a queue {dlq!r}; choose another name")
+
+
+def _invalid(text: str) -> CommandError:
+    return CommandError(ErrorCode.INVALID_REQUEST, text)
