@@ -248,6 +248,43 @@ def test_a_database_of_format_1_is_opened_completely_and_new_rows_get_checksums(
     store.close()
 
 
+#: What makes format 3 of a database of format 4 without returned messages.
+TO_FORMAT_3 = """
+DROP INDEX msg_index_pick;
+ALTER TABLE msg_index DROP COLUMN place;
+CREATE INDEX msg_index_pick ON msg_index
+    (queue, blocked, target_consumer_id, priority DESC, seq) WHERE state = 'ready';
+PRAGMA user_version = 3;
+"""
+
+
+def test_a_database_of_format_3_is_opened_completely_and_its_messages_can_return_to_the_end(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    insert(store, range(4))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        db.executescript(TO_FORMAT_3)
+    store.open()
+    assert connection(store).execute("PRAGMA user_version").fetchone()[0] == sqlite_schema.VERSION
+    for number, place in ((0, 90), (2, 91), (0, 92)):
+        store.begin()
+        entry = store.get(f"msg:q:{number:06}")
+        assert entry is not None
+        changed = entry.copy()
+        changed.place = place
+        store.update(changed, changed.state)
+        store.commit()
+    for _ in range(2):
+        ready_now, after = store.pages.scan("q", State.READY, (), 3)
+        rest, _ = store.pages.scan("q", State.READY, after, 3)
+        assert [one.seq for one in (*ready_now, *rest)] == [1, 3, 2, 0]
+        head = store.next_ready("q", "c")
+        assert head is not None and head.seq == 1
+        store.close()
+        store.open()
+
+
 # --- space ------------------------------------------------------------------------------------------------------------
 
 

@@ -212,7 +212,8 @@ def test_a_request_that_nobody_has_read_is_withdrawn_with_its_connection(daemon:
     assert daemon.events("published") == []
 
 
-def test_a_lease_that_could_not_be_delivered_is_returned_and_not_counted(daemon: Daemon) -> None:
+def test_a_lease_that_could_not_be_delivered_is_returned_to_its_place_and_not_counted(daemon: Daemon) -> None:
+    daemon.ask("set_policy", queue="q", policy={"retry": {"returnTo": "end"}})  # of what a consumer returns
     with LaneClient(daemon.ipc, "publisher") as publisher:
         for _ in range(8):
             publisher.ask("publish", {"queue": "q", "bodyBytes": len(LARGE)}, LARGE)
@@ -221,8 +222,11 @@ def test_a_lease_that_could_not_be_delivered_is_returned_and_not_counted(daemon:
             client.request("consume_next", {"queue": "q"})
         daemon.wait(lambda: daemon.counts("q").get("inflight", 0) >= 4, "more are leased than the kernel takes")
     daemon.wait(lambda: daemon.counts("q").get("ready", 0) >= 6, "those that were not handed over are back")
-    attempts = [daemon.consume("q")["message"]["attempt"] for _ in range(daemon.counts("q")["ready"])]
-    assert set(attempts) == {1}
+    back = [daemon.consume("q")["message"] for _ in range(daemon.counts("q")["ready"])]
+    assert {message["attempt"] for message in back} == {1}
+    keys = [message["messageKey"] for message in back]
+    assert keys == [event["key"] for event in daemon.events("published") if event["key"] in keys]
+    assert all("returnTo" not in event for event in daemon.events("released"))
 
 
 def test_requests_of_a_connection_are_executed_in_their_order_and_a_wait_holds_nobody_up(daemon: Daemon) -> None:
