@@ -121,7 +121,8 @@ def _check_requests(sents: list[Sent], events: list[Event]) -> None:
         wanted = int(sent.code == "OK" and expected)
         assert len(found) == wanted, f"{sent.command} answered {sent.code}: {len(found)} events in the journal"
         for event in found:
-            assert sent.command == "nack" or event["type"] == _EVENTS[sent.command], event
+            types = ("part_appended" if sent.command.startswith("publish") else "", _EVENTS.get(sent.command))
+            assert sent.command == "nack" or event["type"] in types, event
 
 
 def _check_recovery_repeats(client: Client) -> None:
@@ -139,7 +140,7 @@ def _check_recovery_repeats(client: Client) -> None:
 
 def _check_deliveries(client: Client, ledger: Ledger) -> None:
     """Exactly the messages that were published and not settled are delivered, byte for byte."""
-    published = dict(_published(client))
+    published = _published(client)
     for sent in client.sent:
         if sent.command == "import_state" and sent.data:
             published |= {one["key"]: one["message"]["parts"][0]["text"] for one in sent.payload["messages"]}
@@ -158,7 +159,8 @@ def _check_deliveries(client: Client, ledger: Ledger) -> None:
         client.ask("resume", queue=queue)
         while message := client.ask("consume_next", queue=queue, consumerId="me", payloadAs="value").data["message"]:
             delivered[message["messageKey"]] += 1
-            assert message["payload"] == published[message["messageKey"]], f"not what was published: {message}"
+            bodies = sorted(part["payload"] for part in message.get("parts", ())) or message["payload"]
+            assert bodies == published[message["messageKey"]], f"not what was published: {message}"
             lease = client.sent[-1].data["lease"]
             assert client.settle(lease, "ack").code == "OK"
     # A message dies at the end of its last lease.
@@ -167,14 +169,25 @@ def _check_deliveries(client: Client, ledger: Ledger) -> None:
     assert delivered + ended == alive, f"lost {alive - delivered - ended}, too many {delivered + ended - alive}"
 
 
-def _published(client: Client) -> Iterator[tuple[str, Any]]:
-    """The key and the body of each message whose publication was answered."""
+def _published(client: Client) -> dict[str, Any]:
+    """The body of each message whose publication was answered, by key; those of its parts in order, if it gathers."""
+    published: dict[str, Any] = {}
+    for result, body in _publications(client):
+        if "gathering" in result:
+            published[result["messageKey"]] = sorted([*published.get(result["messageKey"], ()), body])
+        else:
+            published[result["messageKey"]] = body
+    return published
+
+
+def _publications(client: Client) -> Iterator[tuple[dict[str, Any], Any]]:
+    """The result and the body of each publication that was answered."""
     for sent in client.sent:
         if sent.command == "publish" and sent.data:
-            yield sent.data["messageKey"], sent.payload["message"]
+            yield sent.data, sent.payload["message"]
         elif sent.command in ("publish_batch", "ack_and_publish") and sent.data:
             for message, result in zip(sent.payload["messages"], sent.data["results"], strict=True):
-                yield result["messageKey"], message["message"]
+                yield result, message["message"]
 
 
 def _dead(client: Client, queue: str) -> list[str]:

@@ -150,6 +150,22 @@ def _delete_queue(client: Client) -> None:
     client.ask("delete_queue", queue="other")
 
 
+def _gather(client: Client) -> None:
+    """Parts of two messages, the first of which is delivered and returned."""
+    client.ask("set_policy", queue="gathered", policy={"gatherWindowSec": 10})
+    client.ask("publish", queue="gathered", message="part 0")
+    client.ask("publish", queue="gathered", message="part 1 " + "x" * 300)
+    client.server.checkpoint()
+    client.ask("publish_batch", queue="gathered", messages=[{"message": "part 2"}, {"message": "part 3"}])
+    client.server.pass_ms(10_000)
+    client.turn()
+    lease = client.ask("consume_next", queue="gathered", consumerId="me").data.get("lease")
+    if lease:
+        client.settle(lease, "nack", requeue=True, reason="later")
+    client.ask("publish", queue="gathered", message="of another message")
+    client.ask("publish", queue="gathered", message="its part")
+
+
 def _settle_batch(client: Client, command: str, **fields: Any) -> None:
     items = [{name: lease[name] for name in ("messageKey", "leaseId")} for lease in _open_leases(client)[:2]]
     client.ask(command, items=[item | fields for item in items])
@@ -209,6 +225,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "drain": _drain,
     "quarantine_dlq": _quarantine,
     "drop_dlq": _asking("drop_dlq", queue="q"),
+    "gather": _gather,
     "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),
     "ack_batch": lambda client: _settle_batch(client, "ack_batch"),
     "nack_batch": lambda client: _settle_batch(client, "nack_batch", requeue=True),
