@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.conformance.history_messages import WAITS, Message, New
-from tests.conformance.history_model import Model
+from tests.conformance.history_messages import EXPIRES, Message, New
+from tests.conformance.history_model import GATHERS, Model, gathers
 from tests.conformance.history_policies import POLICIES
 
 QUEUES = ("a", "b")
@@ -22,6 +22,7 @@ Command = tuple[Any, ...]
 Wire = tuple[str, str, dict[str, Any]]
 
 QUEUE = st.sampled_from(QUEUES)
+ANY_QUEUE = st.sampled_from([*QUEUES, *QUEUES, GATHERS])
 NUMBER = st.integers(0, 6)
 HOW = st.sampled_from(["lease", "lease", "lease", "consumer", "other lease", "other consumer"])
 NEW = st.builds(
@@ -34,11 +35,15 @@ NEW = st.builds(
     ordering_key=st.sampled_from(["", "k1", "k1", "k2"]),
     deduplication_key=st.sampled_from(["", "d1", "d1", "d2"]),
 )
-SOME_NEW = st.lists(NEW, min_size=1, max_size=4).map(tuple)
-PUBLISH = st.tuples(st.just("publish"), NEW)
+#: Nothing that a key stands for: see BODY.
+GATHERED = NEW.map(lambda new: new._replace(queue=GATHERS, deduplication_key=""))
+PLAINLY = st.just(New(GATHERS))
+ANY_NEW = st.one_of(NEW, NEW, NEW, GATHERED, PLAINLY)
+SOME_NEW = st.lists(ANY_NEW, min_size=1, max_size=4).map(tuple)
+PUBLISH = st.tuples(st.just("publish"), ANY_NEW)
 CONSUME = st.tuples(
     st.just("consume"),
-    st.sampled_from([*QUEUES, *QUEUES, *QUEUES, *(f"{queue}.dlq" for queue in QUEUES)]),
+    st.sampled_from([*QUEUES, *QUEUES, *QUEUES, GATHERS, *(f"{queue}.dlq" for queue in QUEUES)]),
     st.sampled_from(CONSUMERS),
     st.sampled_from([0, 0, 0, 1, 2500, 10**6]),
     st.sampled_from([1, 2000, 30_000]),
@@ -62,8 +67,10 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("drop"), NUMBER),
     st.tuples(st.sampled_from(["hold", "unhold"]), NUMBER),
     st.tuples(st.just("move"), NUMBER, QUEUE),
-    st.tuples(st.just("move all"), QUEUE, st.sampled_from(["", "ready", "delayed", "held"])),
-    st.tuples(st.just("purge"), QUEUE, st.sampled_from(["", "", "ready", "delayed", "held", "dead", "dead"])),
+    st.tuples(st.just("move all"), ANY_QUEUE, st.sampled_from(["", "ready", "delayed", "held", "gathering"])),
+    st.tuples(
+        st.just("purge"), ANY_QUEUE, st.sampled_from(["", "", "ready", "delayed", "held", "gathering", "dead", "dead"])
+    ),
 )
 #: What is said of queues.
 OF_QUEUES = st.one_of(
@@ -122,15 +129,17 @@ def fields_of(new: New) -> dict[str, Any]:
     fields |= {"orderingKey": new.ordering_key} if new.ordering_key else {}
     # It is kept beside the body, in as many letters: see BODY.
     key = new.deduplication_key
+    if gathers(new):
+        return fields | {"message": BODY[len(',"gathered":true') :]}
     return fields | ({"deduplicationKey": key, "message": BODY[24:]} if key else {"message": BODY})
 
 
 def _operated(command: Command, model: Model) -> Wire:
     match command:
         case ("hold" | "unhold" as name, number):
-            return name, "c1", {"messageKey": _key(model, number, *(("held",) if name == "unhold" else WAITS))}
+            return name, "c1", {"messageKey": _key(model, number, *(("held",) if name == "unhold" else EXPIRES))}
         case ("move", number, queue):
-            return "move", "c1", {"messageKey": _key(model, number, *WAITS, "held"), "to": queue}
+            return "move", "c1", {"messageKey": _key(model, number, *EXPIRES, "held"), "to": queue}
         case ("reprocess", number, target):
             key = _key(model, number, "dead")
             return "reprocess_dlq", "c1", {"messageKey": key} | ({"to": target} if target else {})
@@ -180,4 +189,4 @@ def _key(model: Model, number: int, *states: str) -> str:
 
 def other(queue: str) -> str:
     """The other of the two queues."""
-    return QUEUES[1 - QUEUES.index(queue)]
+    return QUEUES[queue == QUEUES[0]]

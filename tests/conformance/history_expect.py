@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.conformance.bench import Sent
 from tests.conformance.history_commands import Command, other
-from tests.conformance.history_messages import WAITS, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_messages import EXPIRES, WAITS, Message, New, Schedule, Waiting, nothing
 from tests.conformance.history_model import VISIBILITY_MS, Model, Refused
 
 
@@ -76,12 +76,18 @@ def _published(new: New, reported: Reported, model: Model) -> None:
         assert reported.code == refused.code
         return
     assert reported.code == "OK"
+    if message in known and message.parts > 1:
+        assert reported.data == {
+            "messageId": message.key.rpartition(":")[2], "messageKey": message.key, "gathering": "appended"
+        }  # fmt: skip
+        return
     if message in known:
         assert (reported.data["messageKey"], reported.data["duplicate"]) == (message.key, True)
         return
     message.key = reported.data["messageKey"]
     end = {"dead": "dead", "gone": "dropped"}.get(message.state)
     assert (reported.data.get("state"), reported.data.get("reasonCode")) == (end, end and "QUEUE_FULL")
+    assert reported.data.get("gathering") == ("new" if message.parts else None)
 
 
 def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
@@ -165,7 +171,7 @@ def _operated(command: Command, sent: Sent, model: Model) -> None:
     if message is None:
         assert sent.code == "ERR_MESSAGE_NOT_FOUND"
         return
-    fits = {"hold": WAITS, "unhold": ("held",), "move": (*WAITS, "held")}[name]
+    fits = {"hold": WAITS, "unhold": ("held",), "move": (*EXPIRES, "held")}[name]
     if message.state not in fits or (name == "move" and command[2] == message.queue):
         assert sent.code == "ERR_INVALID_REQUEST"
         return
@@ -183,7 +189,7 @@ def _operated_all(command: Command, sent: Sent, model: Model) -> None:
     if queue not in model.queues:
         assert sent.code == "ERR_QUEUE_NOT_FOUND"
         return
-    states = (state,) if state else (*WAITS, "held")
+    states = (state,) if state else (*EXPIRES, "held")
     found = [message for message in model.in_state(queue, *states) if message.is_free]
     assert sent.data["purged" if name == "purge" else "moved"] == len(found)
     for message in found:

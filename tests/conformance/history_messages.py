@@ -9,8 +9,10 @@ from tests.conformance.bench import Sent
 
 #: States in which a message waits to be consumed.
 WAITS = ("ready", "delayed")
+#: States in which a message expires, and is moved or purged.
+EXPIRES = (*WAITS, "gathering")
 #: States in which a message counts for the limits of its queue.
-ALIVE = ("ready", "delayed", "inflight", "held")
+ALIVE = (*EXPIRES, "inflight", "held")
 
 
 class New(NamedTuple):
@@ -47,6 +49,7 @@ class Message:
     until: int = 0
     died: int = 0
     apart: bool = False
+    parts: int = 0  # of a gathered one
 
     @property
     def turn(self) -> int:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.conformance.bench import Sent
-from tests.conformance.history_messages import ALIVE, WAITS, Message, New, Schedule, Waiting, nothing
-from tests.conformance.history_policies import POLICIES, Policy
+from tests.conformance.history_messages import ALIVE, EXPIRES, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_policies import GATHERING, POLICIES, Policy
 
+#: The queue that gathers.
+GATHERS = "g"
 #: How long a lease lasts that asks for no time.
 VISIBILITY_MS = 30_000
 #: Chores are done so long after they were done before.
@@ -46,12 +48,13 @@ class Model:
     claims: dict[tuple[str, str], tuple[Message, int]] = field(default_factory=dict)
     delivered: Counter[str] = field(default_factory=Counter)
     schedules: dict[str, Schedule] = field(default_factory=dict)
+    gathering: Message | None = None
     draining: bool = False
     order: int = 0
     chores_from: int = 0
 
     def of(self, queue: str) -> Policy:
-        return POLICIES[self.policy.get(queue, 0)]
+        return GATHERING if queue == GATHERS else POLICIES[self.policy.get(queue, 0)]
 
     def in_state(self, queue: str, *states: str) -> list[Message]:
         return [m for m in self.messages if m.queue == queue and m.state in states]
@@ -66,11 +69,11 @@ class Model:
     def dues(self) -> Iterator[int]:
         """The times at which something happens by itself, but for chores."""
         for message in self.messages:
-            if message.state == "delayed":
+            if message.state in ("delayed", "gathering"):
                 yield message.due
             if message.lease:
                 yield message.until
-            if message.state in WAITS and message.expires:
+            if message.state in EXPIRES and message.expires:
                 yield message.expires
         yield from (one.until for one in self.waiting)
 
@@ -79,13 +82,13 @@ class Model:
     def tick(self, born: Iterator[str]) -> None:
         """``born`` are the keys of what the schedules have published."""
         for message in self.messages:
-            if message.state == "delayed" and message.due <= self.now:
+            if message.state in ("delayed", "gathering") and message.due <= self.now:
                 message.state = "ready"
         for message in sorted(self.messages, key=lambda m: (m.until, m.order)):
             if message.lease and message.until <= self.now:
                 self.fail(message)
         for message in sorted(self.messages, key=lambda m: (m.expires, m.order)):
-            if message.state in WAITS and self.is_over(message):
+            if message.state in EXPIRES and self.is_over(message):
                 self.lapse(message)
         if self.now >= self.chores_from:
             self.chores_from = self.now + CHORES_EVERY_MS
@@ -179,6 +182,10 @@ class Model:
         first = self.duplicate_of(queue, new.deduplication_key)
         if first:
             return first
+        if gathers(new) and self.appends():
+            assert self.gathering
+            self.gathering.parts += 1
+            return self.gathering
         room = self.make_room(queue)
         self.order += 1
         message = Message("", queue, new.priority, self.order, target=new.target, ordering_key=new.ordering_key)
@@ -186,12 +193,20 @@ class Model:
         message.expires, message.created = self.now + ttl if ttl else 0, self.now
         if new.delay:
             message.state, message.due = "delayed", self.now + new.delay
+        if gathers(new):
+            message.state, message.due, message.parts = "gathering", self.now + 1000 * GATHERING.gather_s, 1
+            self.gathering = message
         if not room:
             self.bury(message)
         self.messages.append(message)
         self.queues.add(queue)
         self.claim(message, new.deduplication_key)
         return message
+
+    def appends(self) -> bool:
+        """Whether there is a message that takes parts."""
+        one = self.gathering
+        return one is not None and (one.state, one.queue) == ("gathering", GATHERS) and not self.is_over(one)
 
     def duplicate_of(self, queue: str, key: str) -> Message | None:
         """The message that stands in the way of another one with this deduplication key."""
@@ -295,6 +310,7 @@ class Model:
         for data in reported:
             assert data["message"]["messageKey"] == message.key
             assert data["message"]["attempt"] == attempt
+            assert len(data["message"].get("parts", ())) == message.parts
             assert data["lease"]["consumerId"] == consumer
             assert data["lease"]["leaseUntilEngineMs"] == self.now + visibility_ms
         if message.state != "dead":
@@ -322,5 +338,11 @@ class Model:
         model.messages = list(of.values())
         model.leases = [(of[id(message)], lease, consumer) for message, lease, consumer in self.leases]
         model.claims = {name: (of[id(message)], until) for name, (message, until) in self.claims.items()}
+        model.gathering = self.gathering and of[id(self.gathering)]
         model.queues = set(self.queues)
         return model
+
+
+def gathers(new: New) -> bool:
+    """Whether it becomes a part of a message."""
+    return new.queue == GATHERS and not (new.delay or new.target or new.ordering_key)

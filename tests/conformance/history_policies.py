@@ -27,6 +27,7 @@ class Policy:
     inflight_per_consumer: int = 0
     at_end: bool = False
     nack_counts: bool = True
+    gather_s: int = 0
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -49,6 +50,7 @@ class Policy:
             },
             "deduplication": {"mode": self.deduplication, "windowSec": self.window_s},
             "priority": {"oldestEvery": self.oldest_every},
+            "gatherWindowSec": self.gather_s,
         }
 
     def delay_ms(self, attempt: int) -> int:
@@ -78,3 +80,5 @@ POLICIES = (
     Policy(limit=2, at_end=True, nack_counts=False, oldest_every=2),
     Policy(limit=1, nack_counts=False, messages=2, overflow="drop-oldest", at_end=True),
 )
+#: That of the queue that gathers.
+GATHERING = Policy(limit=2, gather_s=2, inflight_per_consumer=2)

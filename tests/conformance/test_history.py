@@ -20,9 +20,9 @@ from postroom_common.protocol import State
 from tests.conformance.bench import Bench, Sent, exported, picture
 from tests.conformance.history_commands import COMMANDS, QUEUES, WORK, Command, request
 from tests.conformance.history_expect import expect
-from tests.conformance.history_messages import WAITS
-from tests.conformance.history_model import CHORES_EVERY_MS, Model
-from tests.conformance.history_policies import POLICIES
+from tests.conformance.history_messages import EXPIRES
+from tests.conformance.history_model import CHORES_EVERY_MS, GATHERS, Model
+from tests.conformance.history_policies import GATHERING, POLICIES
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,9 @@ class History(RuleBasedStateMachine):
     @initialize(numbers=st.tuples(*[st.integers(0, len(POLICIES) - 1) for _ in QUEUES]))
     def policies(self, numbers: tuple[int, ...]) -> None:
         self.group([("policy", *one) for one in zip(QUEUES, numbers, strict=True)])
+        for bench in self.benches:
+            bench.do("set_policy", queue=GATHERS, policy=GATHERING.wire())
+        self.model.queues.add(GATHERS)
 
     @rule(commands=st.lists(WORK, min_size=3, max_size=8))
     def work(self, commands: list[Command]) -> None:
@@ -212,10 +215,11 @@ class History(RuleBasedStateMachine):
             assert entry is not None
             assert (entry.state, entry.attempt, entry.priority) == (message.state, message.attempt, message.priority)
             assert (entry.queue, entry.order_key) == (message.queue, message.ordering_key)
-            if message.state in WAITS:
+            if message.state in EXPIRES:
                 assert entry.expires == message.expires
-            if message.state == "delayed":
+            if message.state in ("delayed", "gathering"):
                 assert entry.due == message.due
+            assert entry.parts == max(0, message.parts - 1)
             assert (entry.lease_id, entry.consumer_id) == (message.lease, message.consumer)
             assert (entry.lease_until, entry.phase) == (message.until, "quarantined" if message.apart else "")
         assert pictures[0]["queues"].keys() == self.model.queues

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.model.records import Entry, QueueRecord
-from postroom_daemon.stores.base import Store, StoreError
+from postroom_daemon.model.records import Entry, QueueRecord, part_fact
+from postroom_daemon.stores.base import BodyLost, Store, StoreError
 from tests.conformance.store_calls import QUEUE, change, counts, drain, entry, insert
 
 
@@ -16,7 +16,7 @@ def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> 
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
         dead_at=0, failures=3, phase="word", size=12, reason="why", expires=2**40, fallback=2**41, due_wall=2**42,
         order_key="line 7/é~%", claim="c" * 32, holder_uid="0",
-        retry_limit=2**31 - 1, place=2**62 + 1,
+        retry_limit=2**31 - 1, place=2**62 + 1, parts=4096,
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full
@@ -129,7 +129,7 @@ def test_a_targeted_message_is_seen_by_its_consumer_only_and_in_its_place(store:
     assert drain(store, "") == [1, 4]
 
 
-@pytest.mark.parametrize("state", [State.DELAYED, State.INFLIGHT, State.DEAD])
+@pytest.mark.parametrize("state", [State.DELAYED, State.GATHERING, State.INFLIGHT, State.DEAD])
 def test_only_ready_messages_are_delivered(store: Store, state: State) -> None:
     insert(store, entry(1, state, due=5, lease_until=5, dead_at=5))
     assert drain(store) == [] and store.pages.oldest_ready(QUEUE) is None
@@ -159,6 +159,41 @@ def test_counts_follow_every_move(store: Store) -> None:
     change(store, "msg:q:1", state=State.DEAD, dead_at=9)
     store.commit()
     assert counts(store) == {"dead": 1}
+
+
+def test_what_gathers_is_promoted_with_what_is_delayed_in_the_order_of_their_times(store: Store) -> None:
+    insert(
+        store,
+        entry(1, State.GATHERING, due=30, queue="a"),
+        entry(2, State.DELAYED, due=20, queue="b"),
+        entry(3, State.GATHERING, due=10, queue="c"),
+        entry(4, State.GATHERING, due=99, queue="a"),
+    )
+    assert store.due.next_time() == 10
+    store.begin()
+    assert store.due.promote(50, 2) == ["c", "b"]
+    assert store.due.promote(50, 2) == ["a"]
+    store.commit()
+    assert [one.seq for one in store.pages.scan("a", State.GATHERING, (), 9)[0]] == [4]
+    assert store.pages.scan("a", State.DELAYED, (), 9)[0] == []
+
+
+def test_parts_are_stored_beside_a_message_and_go_with_it(store: Store) -> None:
+    insert(store, entry(1, State.GATHERING, due=30))
+    for number in (1, 2):
+        store.begin()
+        store.put_kv(part_fact("msg:q:1", number), {"text": f"part {number}"})
+        change(store, "msg:q:1", parts=number)
+        if number == 2:
+            store.rollback()
+        else:
+            store.commit()
+    found = store.get("msg:q:1")
+    assert found and found.parts == 1 and store.appended(found) == [{"text": "part 1"}]
+    found = found.copy()
+    found.parts = 3
+    with pytest.raises(BodyLost, match="part 2"):
+        store.appended(found)
 
 
 def test_promotion_takes_due_messages_oldest_first_up_to_the_limit(store: Store) -> None:

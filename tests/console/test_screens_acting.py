@@ -69,6 +69,7 @@ def test_marked_dead_letters_are_reprocessed_and_no_others(daemon: Daemon) -> No
             "ready": 2,
             "inflight": 0,
             "delayed": 0,
+            "gathering": 0,
             "held": 0,
             "dlq": 1,
         }

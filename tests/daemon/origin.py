@@ -136,15 +136,17 @@ def stored_state(settings: Settings) -> dict[str, Any]:
 
 
 def shown(store: Any) -> dict[str, Any]:
-    """Queues, messages and facts of a store. Delayed messages count as ready: no event tells when they became due."""
+    """Queues, messages and facts of a store. Those that wait for a time count as ready: no event tells when it came."""
     state = of_store(store, Now(0, 0))
     messages = [orjson.loads(orjson.dumps(message)) for message in state.messages]
     for message in messages:
-        if message["state"] == State.DELAYED:
+        if message["state"] in (State.DELAYED, State.GATHERING):
             message["state"] = State.READY.value
     queues = [record.to_json() for record in state.queues]
     for queue in queues:
-        queue["counts"] |= {"ready": queue["counts"]["ready"] + queue["counts"]["delayed"], "delayed": 0}
+        counts = queue["counts"]
+        counts |= {"ready": counts["ready"] + counts["delayed"] + counts["gathering"], "delayed": 0, "gathering": 0}
+        queue.pop("gathering", None)
     return {"queues": queues, "messages": messages, "facts": state.facts}
 
 

@@ -46,7 +46,7 @@ def more_work(bench: Bench, random: Random) -> None:
     """One group of something that gives messages other facts."""
     queue, messages = random.choice(list("abcde")), bench.store.pages.entries("", 1000)
     key = random.choice(messages).key if messages else ""
-    match random.randrange(9):
+    match random.randrange(10):
         case 0:
             bench.send("hold", messageKey=key)
         case 1:
@@ -63,6 +63,10 @@ def more_work(bench: Bench, random: Random) -> None:
             bench.send("consume_next", queue=f"{queue}.dlq", visibilityTimeoutSec=600)
         case 7:
             bench.send("publish", queue=queue, message="late", delayMs=10**7)
+        case 9:
+            bench.do("set_policy", queue=queue, policy={"gatherWindowSec": random.choice([0, 2, 60])})
+            parts = [{"message": random.randbytes(9).hex(), "attributes": {"n": number}} for number in range(3)]
+            bench.send("publish_batch", queue=queue, messages=parts[random.randrange(3) :])
         case 8:
             command = random.choice(["move", "reprocess_dlq", "purge"])
             bench.send(command, queue=queue, limit=2, **({"to": random.choice("abcde")} if command != "purge" else {}))

@@ -17,7 +17,8 @@ def plain(state: State) -> dict[str, Any]:
     """All of a state, as one value."""
     queues = [record.to_json() for record in state.queues]
     for queue in queues:  # what becomes due while the pages are read moves from one to the other without an event
-        queue["counts"] |= {"ready": 0, "delayed": queue["counts"]["ready"] + queue["counts"]["delayed"]}
+        waiting = sum(queue["counts"][state] for state in ("ready", "delayed", "gathering"))
+        queue["counts"] |= {"ready": 0, "delayed": waiting, "gathering": 0}
     return {
         "head": state.head.to_json() | {"engineMs": 0, "wallMs": 0, "backend": ""},
         "queues": queues,

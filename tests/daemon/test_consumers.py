@@ -293,7 +293,7 @@ def test_if_very_many_messages_are_past_their_time_a_request_ends_without_a_mess
     nothing: dict[str, Any] = {"messages": []} if many else {"message": None}
     assert data == nothing
     assert any_bench.do("status", queue="q")["metrics"] == {
-        "ready": 3, "delayed": 0, "inflight": 0, "held": 0, "dlq": 4,
+        "ready": 3, "delayed": 0, "inflight": 0, "gathering": 0, "held": 0, "dlq": 4,
     }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def test_a_foreign_file_in_each_directory_is_left_alone_and_named(
         "dabcdef12-000000000000001-x~v1.json",  # no time
         "u000000000000001-000000000000001-x~v1~c%ff.json",  # no UTF-8
         "p7fffffff-000000000000001-x~v9999999999999999999.json",  # all events would be numbered behind it
-        "p7fffffff-000000000000001-x~v1~j1.json",
+        "p7fffffff-000000000000001-x~v1~J1.json",
     ],
 )
 def test_a_name_that_only_resembles_a_messages_is_a_foreign_file(

@@ -29,7 +29,7 @@ def reported(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     queues = {record.name: (record.override, record.publish_paused, record.consume_paused) for record in state.queues}
     messages = {}
     for message in state.messages:
-        shown = orjson.loads(orjson.dumps(message))
+        shown = _joined(orjson.loads(orjson.dumps(message)))
         inflight = shown["state"] == "inflight"
         messages[shown["key"]] = {
             "state": "ready" if inflight else shown["state"],
@@ -40,10 +40,18 @@ def reported(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     return queues, messages
 
 
+def _joined(shown: dict[str, Any]) -> dict[str, Any]:
+    """A message with the parts that were appended to it in its body, as an import stores it."""
+    if "appended" in shown:
+        shown["message"]["parts"] += shown.pop("appended")
+        shown["bytes"] = len(orjson.dumps(shown["message"]))
+    return shown
+
+
 def _due(shown: dict[str, Any], now: int, shift: int) -> int | None:
     """When it is due, on the wall, where that still counts."""
     due = shown.get("dueEngineMs", 0)
-    return due + shift if shown["state"] in ("delayed", "held") and due > now + 10 else None
+    return due + shift if shown["state"] in ("delayed", "gathering", "held") and due > now + 10 else None
 
 
 def transfer(state: State) -> dict[str, Any]:

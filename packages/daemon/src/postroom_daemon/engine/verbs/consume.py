@@ -207,10 +207,9 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
             if entry.state is _READY:
                 if 0 < entry.expires <= context.now.engine:
                     raise Expired(entry)
+                store.envelope(entry.key)
                 if entry.parts:
-                    store.message(entry)
-                else:
-                    store.envelope(entry.key)
+                    store.appended(entry)
             if has_limit:
                 quotas.check_leases(account, leases)
                 leases += entry.state is _READY
