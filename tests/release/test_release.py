@@ -97,7 +97,8 @@ def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, reported: 
 def test_wrong_usage_is_reported(clone: Path, capsys) -> None:
     assert main(["klient"], clone) == 1
     assert (
-        "unknown package klient; the packages are client, common, console, daemon, pipeline" in capsys.readouterr().err
+        "unknown package klient; the packages are client, common, console, daemon, gateway, pipeline"
+        in capsys.readouterr().err
     )
     assert main(["client", "--version", "77"], clone) == 1
     assert "postroom-client 77 is not recorded in releases.toml; recorded are: 0.1.0" in capsys.readouterr().err
