@@ -187,6 +187,23 @@ def test_queues_that_one_may_not_use_are_left_out(bench: Bench) -> None:
     assert asked.code == "OK"
 
 
+def test_a_policy_is_set_for_a_new_queue_over_that_with_which_it_is_created(bench: Bench) -> None:
+    bench.do("set_policy", queue="new", policy={"ttlSec": 9}, createWith={"ttlSec": 5, "retry": {"limit": 3}})
+    explained = bench.do("get_policy", queue="new", explain=True, createWith={"retry": {"limit": 8}})["explanation"]
+    assert explained["ttlSec"] == {"value": 9, "layer": "override"}
+    assert explained["retry.limit"] == {"value": 3, "layer": "created"}
+    bench.do("set_policy", queue="new", policy={}, createWith={"ttlSec": 7})
+    assert bench.do("get_policy", queue="new")["policy"]["ttlSec"] == 5
+
+
+def test_the_policy_of_a_queue_can_be_asked_before_it_is_created(bench: Bench) -> None:
+    bench.do("set_policy_patterns", patterns=[{"pattern": "^new", "policy": {"ttlSec": 9}}])
+    data = bench.do("get_policy", queue="new", createWith={"ttlSec": 5, "retry": {"limit": 3}})
+    assert (data["policy"]["ttlSec"], data["policy"]["retry"]["limit"], data["override"]) == (9, 3, {})
+    assert bench.store.queue("new") is None
+    assert bench.send("get_policy", queue="new", createWith={"bad": 1}).code == "ERR_INVALID_REQUEST"
+
+
 def test_who_may_not_operate_a_queue_creates_it_within_the_configuration(bench: Bench) -> None:
     bench.live.broker.reload(Policies({"limits.messages": 5, "ttlSec": 60.0}, {}), bench.live.broker.limits)
     use(bench, allow(default=("publish", "consume")))

@@ -1314,6 +1314,14 @@ FIELDS = {
             True,
             None,
         ),
+        (
+            "createWith",
+            "create_with",
+            "object",
+            "policy with which the queue is created if it does not exist; {}: without one",
+            False,
+            None,
+        ),
     ),
     "get_policy": (
         (
@@ -1331,6 +1339,14 @@ FIELDS = {
             "return the layer that each key comes from",
             False,
             False,
+        ),
+        (
+            "createWith",
+            "create_with",
+            "object",
+            "if the queue does not exist: the policy as if it were created with this one",
+            False,
+            None,
         ),
     ),
     "set_policy_patterns": (

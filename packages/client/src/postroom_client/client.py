@@ -403,13 +403,15 @@ class Client(object):
         """Undo ``pause``."""
         return self._send("resume", timeout, queue=queue, operation=operation)
 
-    def set_policy(self, queue, policy, timeout=None):
-        """Set keys of a queue's policy, over the daemon's configuration. ``{}`` removes all keys that were set."""
-        return self._send("set_policy", timeout, queue=queue, policy=policy)
+    def set_policy(self, queue, policy, timeout=None, create_with=None):
+        """Set keys of a queue's policy, over the daemon's configuration. ``{}`` removes all keys that were set.
+        ``create_with`` is a policy for a new queue."""
+        return self._send("set_policy", timeout, queue=queue, policy=policy, create_with=create_with)
 
-    def get_policy(self, queue, explain=None, timeout=None):
-        """Return a queue's policy, and what ``set_policy`` has set; with ``explain``, where each key comes from."""
-        return self._send("get_policy", timeout, queue=queue, explain=explain)
+    def get_policy(self, queue, explain=None, timeout=None, create_with=None):
+        """Return a queue's policy, and what ``set_policy`` has set; with ``explain``, where each key comes from. With
+        ``create_with``, a queue that does not exist has the policy that it would have if it were created with it."""
+        return self._send("get_policy", timeout, queue=queue, explain=explain, create_with=create_with)
 
     def set_policy_patterns(self, patterns, timeout=None):
         """Replace the policies by pattern: a list of dicts with ``pattern``, a regular expression, and ``policy``. The

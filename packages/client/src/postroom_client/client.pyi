@@ -291,9 +291,19 @@ class Client:
     ) -> dict[str, Any]: ...
     def pause(self, queue: str, operation: str | None = None, timeout: float | None = None) -> dict[str, Any]: ...
     def resume(self, queue: str, operation: str | None = None, timeout: float | None = None) -> dict[str, Any]: ...
-    def set_policy(self, queue: str, policy: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
+    def set_policy(
+        self,
+        queue: str,
+        policy: Mapping[str, Any],
+        timeout: float | None = None,
+        create_with: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]: ...
     def get_policy(
-        self, queue: str, explain: bool | None = None, timeout: float | None = None
+        self,
+        queue: str,
+        explain: bool | None = None,
+        timeout: float | None = None,
+        create_with: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]: ...
     def set_policy_patterns(
         self, patterns: Sequence[Mapping[str, Any]], timeout: float | None = None

@@ -608,10 +608,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             "keys that override the configuration; null removes an override",
             required=True,
         ),
+        _CREATE_WITH,
     ),
     Command.GET_POLICY: (
         _QUEUE,
         Field("explain", Kind.FLAG, "return the layer that each key comes from", default=False),
+        Field("createWith", Kind.OBJECT, "if the queue does not exist: the policy as if it were created with this one"),
     ),
     Command.SET_POLICY_PATTERNS: (
         Field(

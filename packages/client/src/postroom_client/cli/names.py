@@ -145,6 +145,8 @@ HELP_OF = {
     ("nack", "delayMs"): "with --requeue: milliseconds before the retry (default: by the queue's policy)",
     ("publish", "queuePattern"): "regular expression: publish to every queue in whose name it is found",
     ("consume_next", "queuePattern"): "regular expression: consume from any queue in whose name it is found",
+    ("get_policy", "createWith"): "JSON object, or @FILE: if the queue does not exist, show its policy as if "
+    "it were created with this one",
     ("consume_next", "max"): "maximum number of messages to lease (1)",
     ("move", "messageKey"): "key of one message (without it, --queue, --state and --filter select)",
     ("reprocess_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",

@@ -13,7 +13,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import Layer, read_layer, without_nulls
 from postroom_common.protocol import POLICY_PATTERNS_LIMIT, ErrorCode
 
-from ...model.records import FACT_POLICY_PATTERNS
+from ...model.records import FACT_POLICY_PATTERNS, NO_LAYER
 from ...policy.access_rules import Verb
 from ...policy.schema import NamePattern, check_schema
 from ..context import Context, Decision, Draft
@@ -41,18 +41,33 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     _check_address(context, layer, queue, "policy")
     before = record.override if record and fields["policy"] else {}
     override = {path: value for path, value in before.items() if path not in removed} | layer
-    drafts: list[Draft] = [] if record else [queue_created(context, queue)]
-    policy = context.policies.resulting(queue, override, record.created_with if record else {}).to_wire()
+    drafts: list[Draft] = []
+    if record:
+        created_with = record.created_with
+    else:
+        created_with = creation_layer(context, queue, fields["createWith"] or {})
+        drafts.append(queue_created(context, queue, created_with))
+    policy = context.policies.resulting(queue, override, created_with).to_wire()
     drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
     return Decision(drafts)
 
 
 def get_policy(context: Context, fields: Fields) -> Decision:
-    """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
-    record = existing_queue(context, fields["queue"], None)
-    data = policy_to_wire(record.name, context.store, context.policies)
+    """The policy in force; with ``createWith``, also that of a queue that does not exist, as if it were created with
+    it. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
+    queue, create_with = fields["queue"], fields["createWith"]
+    if create_with is None:
+        existing_queue(context, queue, None)
+    else:
+        context.require(None, queue)
+    record = context.store.queue(queue)
+    data = policy_to_wire(queue, context.store, context.policies)
+    override, created_with = (record.override, record.created_with) if record else (NO_LAYER, NO_LAYER)
+    if record is None:
+        created_with = creation_layer(context, queue, create_with)
+        data["policy"] = context.policies.resulting(queue, override, created_with).to_wire()
     if fields["explain"]:
-        data["explanation"] = context.policies.explain(record.name, record.override, record.created_with)
+        data["explanation"] = context.policies.explain(queue, override, created_with)
     return Decision(data=data)
 
 
