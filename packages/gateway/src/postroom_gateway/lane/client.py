@@ -125,7 +125,7 @@ class Lane:
             raise
         if header["ok"]:
             data = header["data"]
-            return Answer(data, _cut(data, body) if body else ())
+            return Answer(data, _cut(data, body))
         raise _error(header)
 
     def _on_answer(self, pending: Pending, header: dict[str, Any], body: bytes) -> None:
@@ -260,12 +260,14 @@ def _error(header: dict[str, Any]) -> CommandError:
 
 
 def _cut(data: dict[str, Any], body: bytes) -> list[bytes]:
-    """The bodies that an answer describes."""
-    bodies, start = [], 0
+    """The bodies that an answer describes; a body may be empty."""
+    bodies: list[bytes] = []
+    start = 0
     message = data.get("message")
     for one in [message] if message else data.get("messages", ()):
         for part in one.get("parts") or (one,):
-            end = start + part["bodyBytes"]
-            bodies.append(body[start:end])
-            start = end
+            size = part.get("bodyBytes")
+            if size is not None:
+                bodies.append(body[start : start + size])
+                start += size
     return bodies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -25,6 +26,7 @@ from .parameters import (
 )
 from .properties import InvalidProperties
 from .queues import DeliveryNotFound, QueueNotFound, Queues, Target
+from .statistics import encode_statistics
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +55,6 @@ _STATUSES: Final[Mapping[str, int]] = {
     ErrorCode.STORAGE_FAILED: 503,
     ErrorCode.TIMEOUT: 503,
 }
-#: Statuses whose answers have no body, as all of LMQ's.
-_EMPTY: Final = (400, 404)
 
 Handler = Callable[[Queues, HttpRequest, list[bytes]], Awaitable[HttpResponse]]
 
@@ -84,6 +84,7 @@ class LmqHttp:
                 b"GET, PATCH, DELETE",
             )
         self._routes[b"queues", 1] = {"DELETE": self._delete_queue}, b"DELETE"
+        self._routes[b"stats", 0] = {"GET": self._get_statistics}, b"GET"
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """As ``HttpDialect.respond``."""
@@ -99,17 +100,13 @@ class LmqHttp:
             return HttpResponse(405, ((b"allow", allow),) if allow else ())
         try:
             return await handler(self._queues(request), request, segments[1:])
-        except InvalidParameter:
-            return HttpResponse(400)
-        except InvalidProperties:
-            return HttpResponse(400, _JSON)
+        except (InvalidParameter, InvalidProperties) as error:
+            return self.refusal(400, str(error))
         except CommandError as error:
             return self.refusal(_STATUSES.get(error.code, 500), f"{error.code}: {error.message}")
 
     def refusal(self, status: int, text: str) -> HttpResponse:
         """As ``HttpDialect.refusal``."""
-        if status in _EMPTY:
-            return HttpResponse(status)
         return HttpResponse(status, _CHALLENGE if status == 401 else _TEXT, text.encode() + b"\n")
 
     def _queues(self, request: HttpRequest) -> Queues:
@@ -209,9 +206,19 @@ class LmqHttp:
         await queues.set_default_properties(properties.read_default_properties(request.body))
         return HttpResponse(204, _JSON)
 
+    async def _get_statistics(self, queues: Queues, request: HttpRequest, segments: list[bytes]) -> HttpResponse:
+        if not _accepts_json(request):
+            return HttpResponse(406)
+        return HttpResponse(200, _JSON, encode_statistics(_node(), await queues.figures()))
+
     async def _delete_defaults(self, queues: Queues, request: HttpRequest, segments: list[bytes]) -> HttpResponse:
         await queues.set_default_properties([])
         return HttpResponse(204, _JSON)
+
+
+def _node() -> str:
+    """The name of this device, as the only node of LMQ's cluster."""
+    return f"postroom@{socket.gethostname()}"
 
 
 def _parameters(query: bytes) -> dict[str, str]:

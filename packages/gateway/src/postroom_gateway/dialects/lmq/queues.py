@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from postroom_common.errors import CommandError
@@ -14,6 +15,7 @@ from .answers import Part, Pulled
 from .options import Options
 from .parameters import Reply
 from .properties import Properties
+from .statistics import QueueFigures
 
 #: The daemon says by these that no message is leased with an id, or no longer.
 _NOT_LEASED: Final = frozenset((ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.LEASE_EXPIRED, ErrorCode.LEASE_MISMATCH))
@@ -21,8 +23,9 @@ _NOT_LEASED: Final = frozenset((ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.LEASE_EXP
 _TEXTS: Final = ("text/", "application/json")
 #: Content types that LMQ's clients get of bodies that were published without one, by encoding.
 _TYPES: Final = {"json": "application/json", "text": "text/plain; charset=utf-8"}
-#: Number of messages that one request purges, and of queues on a page.
+#: Number of queues on a page, and of queues whose properties are asked for at once.
 _PAGE: Final = 1000
+_AT_ONCE: Final = 50
 
 
 class QueueNotFound(Exception):
@@ -156,23 +159,37 @@ class Queues:
 
     async def default_properties(self) -> list[tuple[str, Properties]]:
         """The patterns and their properties, in order."""
-        answer = await self._ask("get_policy_patterns", {})
+        answer = await self._ask(Command.GET_POLICY_PATTERNS, {})
         return properties_.from_patterns(answer.data["patterns"])
 
     async def set_default_properties(self, entries: Sequence[tuple[str, Properties]]) -> None:
         """Replace all patterns."""
-        await self._ask("set_policy_patterns", {"patterns": properties_.to_patterns(entries)})
+        await self._ask(Command.SET_POLICY_PATTERNS, {"patterns": properties_.to_patterns(entries)})
 
-    async def all_queues(self) -> AsyncIterator[dict[str, Any]]:
-        """The row of every queue, as ``list_queues`` shows it."""
+    async def figures(self) -> list[QueueFigures]:
+        """The figures of every queue."""
+        measured = {row["queue"]: row for row in await self._all_pages(Command.QUEUE_STATISTICS)}
+        rows = await self._all_pages(Command.LIST_QUEUES)
+        found: list[QueueFigures] = []
+        for start in range(0, len(rows), _AT_ONCE):
+            page = rows[start : start + _AT_ONCE]
+            properties = await asyncio.gather(*(self.properties(row["queue"]) for row in page))
+            found += (
+                QueueFigures(row, one, measured.get(row["queue"], {}))
+                for row, one in zip(page, properties, strict=True)
+            )
+        return found
+
+    async def _all_pages(self, command: str) -> list[dict[str, Any]]:
+        """The rows of all pages of a list of queues."""
+        rows: list[dict[str, Any]] = []
         after = ""
         while True:
-            page = (await self._ask(Command.LIST_QUEUES, {"limit": _PAGE, "after": after})).data
-            for row in page["queues"]:
-                yield row
+            page = (await self._ask(command, {"limit": _PAGE, "after": after})).data
+            rows += page["queues"]
             after = page["next"]
             if not after:
-                return
+                return rows
 
     def _pulled(self, answer: Answer) -> Pulled:
         message = answer.data["message"]
