@@ -134,6 +134,20 @@ def mutations(options: argparse.Namespace) -> None:
         print(f"{count:8}  {name}")
 
 
+def frames(options: argparse.Namespace) -> None:
+    """Frames of the lane that are nearly right: the daemon outlives them all, and forgets them."""
+    from tests.wire.frame_mutations import send_mutated_frames
+
+    print(f"frames: {options.frames} frames, seed {options.seed}")
+
+    def run(daemon: Daemon) -> Counter[str]:
+        daemon.start()
+        return send_mutated_frames(daemon, options.frames, options.seed)
+
+    for name, count in on_fresh_root(run, options.backend).most_common():
+        print(f"{count:8}  {name}")
+
+
 def swaps(options: argparse.Namespace) -> None:
     """A hostile user swaps what its names in requests/ show; needs root, which can be several users."""
     from tests.wire.swaps import run_swaps
@@ -183,6 +197,7 @@ def main() -> None:
         (bits, {"runs": 10_000, "seed": 1}),
         (damage, {"runs": 180, "first": 1, "go_on": 0}),
         (mutations, {"files": 1_000_000, "seed": 1}),
+        (frames, {"frames": 50_000, "seed": 1}),
         (swaps, {"swaps": 100_000, "seed": 1}),
         (crash, {"every": 5, "processes_every": 9, "minutes": 60}),
     ):

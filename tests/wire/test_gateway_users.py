@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -93,6 +95,20 @@ def test_a_principal_is_recorded_by_its_name_with_the_door_of_its_gateway(daemon
     assert by in [event["by"] for event in history]
     lines = [line for line in traffic_of(daemon) if line["request"] in ("p1", "c1")]
     assert [(line["principal"], line["door"]) for line in lines] == [(SCANNER, "lmq-http"), (SCANNER, "lmq-rpc")]
+
+
+def test_the_command_line_shows_principals_and_doors(daemon: Daemon, gateway: Gateway) -> None:
+    key = gateway.of(SCANNER, "publish", {"queue": "q", "message": "x"})["data"]["messageKey"]
+    gateway.of(SCANNER, "consume_next", {"queue": "q", "consumerId": "c"})
+
+    def shown(*words: str) -> str:
+        command = [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert SCANNER in shown("inflight")
+    assert f"by {SCANNER}, principal {SCANNER}, door lmq-http" in shown(
+        "message", "--message-key", key, "--events", "5"
+    )
 
 
 def test_a_gateway_is_a_user_like_others_if_it_names_nobody(daemon: Daemon, gateway: Gateway) -> None:

@@ -17,6 +17,7 @@ import pytest
 from postroom_client import Client
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon
+from tests.wire.frame_mutations import send_mutated_frames
 from tests.wire.lane import LaneClient, frame
 from tests.wire.users import ANNA, acting_as, client_of
 
@@ -118,6 +119,12 @@ def test_many_connections_of_many_sizes_cost_bounded_memory(make_daemon: MakeDae
         assert daemon.ask("metrics")["lane"]["connections"] <= 400
         assert daemon.resident_kb() - before_kb < 30_000
     daemon.wait(lambda: daemon.ask("metrics")["lane"]["connections"] == 0, "all are gone")
+
+
+def test_frames_that_are_nearly_right_harm_nobody(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(config={"gateway": {"users": str(os.geteuid())}}).start()
+    seen = send_mutated_frames(daemon, 400, seed=1)
+    assert seen["connections refused"] > 10
 
 
 # --- descriptors ------------------------------------------------------------------------------------------------------

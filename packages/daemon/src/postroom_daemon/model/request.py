@@ -51,6 +51,9 @@ class Answer(NamedTuple):
 
 def body_bytes(data: dict[str, Any]) -> int:
     """Bytes of the bodies in the data of an answer."""
+    only = data.get("message")
+    if type(only) is MessageView and len(only.parts) == 1:
+        return len(only.parts[0].data)
     messages = data.get("messages")
     size = 0
     for one in (data, *messages) if type(messages) is list else (data,):
