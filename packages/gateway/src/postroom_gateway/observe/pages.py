@@ -42,7 +42,9 @@ _CONNECTED: Final = Metric(
 _REFUSED: Final = Metric(
     "postroom_gateway_connections_refused_total", "counter", "Connections that were refused: too many.", ("door",)
 )
-_ANSWERS: Final = Metric("postroom_gateway_answers_total", "counter", "Answers, by status.", ("door", "status"))
+_ANSWERS: Final = Metric(
+    "postroom_gateway_answers_total", "counter", "Answers, by status of HTTP, or ok and error.", ("door", "status")
+)
 _SECONDS: Final = Metric(
     "postroom_gateway_answer_seconds_total",
     "counter",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ..contract import Principal, StreamDialect, StreamHandler
 from .door import Door
 from .http import address_of
 
 log = logging.getLogger(__name__)
+
+#: A handler gets so much at once: the requests in one piece may exceed the limit of requests of a peer.
+_PIECE_BYTES: Final = 8192
 
 
 class StreamConnection(asyncio.Protocol):
@@ -27,7 +30,10 @@ class StreamConnection(asyncio.Protocol):
         self._handler: StreamHandler | None = None
         self._principal: Principal | None = None
         self._address = ""
-        self._tasks: dict[asyncio.Task[None], bool] = {}
+        #: The requests that are being executed: whether each may wait, and when it began.
+        self._tasks: dict[asyncio.Task[None], tuple[bool, float]] = {}
+        self._unread = bytearray()  # what has arrived, and waits for requests to end
+        self._resumes: asyncio.TimerHandle | None = None  # for a peer that asks too fast
         self._deadline_s = 0.0
         self._is_incomplete = False
         self._is_reading = True
@@ -54,11 +60,14 @@ class StreamConnection(asyncio.Protocol):
 
     def start(self, work: Coroutine[Any, Any, None], is_waiting: bool = False) -> None:
         """As ``Peer.start``."""
+        now_s = self._loop.time()
         task = self._loop.create_task(work)
-        self._tasks[task] = is_waiting
+        self._tasks[task] = is_waiting, now_s
         task.add_done_callback(self._ended)
-        if len(self._tasks) >= self._door.limits.settings.peer_requests:
-            self._pause()
+        limits = self._door.limits
+        caller = self._address if self._door.authenticator.kind == "none" else self.principal.account
+        if not limits.may_ask(caller, now_s) and not self._resumes:
+            self._resumes = self._loop.call_later(1 / limits.settings.requests_per_second, self._go_on)
 
     def expect(self, is_incomplete: bool) -> None:
         """As ``Peer.expect``."""
@@ -95,6 +104,9 @@ class StreamConnection(asyncio.Protocol):
         self._admitted = False
         self._door.limits.leave(self._address)
         self._door.connections.discard(self)
+        self._unread.clear()
+        if self._resumes:
+            self._resumes.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -102,18 +114,40 @@ class StreamConnection(asyncio.Protocol):
         """The peer sends nothing more. It gets the answers to what it has sent, unless it waits for messages: then it
         has most probably gone."""
         self._ends = True
-        return not self._is_secured and bool(self._tasks) and not any(self._tasks.values())
+        is_waiting = any(waits for waits, _ in self._tasks.values())
+        return not self._is_secured and bool(self._tasks) and not is_waiting
 
     def data_received(self, data: bytes) -> None:
-        if self._ends or not self._handler:
+        if self._ends:
             return
-        try:
-            self._handler.received(data)
-        except ValueError as error:
-            log.info("a peer of %s is closed: %s", self._door.name, error)
-            self._door.counters.refused_requests += 1
-            self._ends = True
-            self.close()
+        self._unread += data
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Let the handler read what has arrived, piece by piece, as long as the peer may ask for more."""
+        while self._unread and self._may_ask() and self._handler:
+            piece = bytes(self._unread[:_PIECE_BYTES])
+            del self._unread[:_PIECE_BYTES]
+            try:
+                self._handler.received(piece)
+            except ValueError as error:
+                log.info("a peer of %s is closed: %s", self._door.name, error)
+                self._door.counters.refused_requests += 1
+                self._unread.clear()
+                self._ends = True
+                self.close()
+        if self._may_ask():
+            self._resume()
+        else:
+            self._pause()
+
+    def _may_ask(self) -> bool:
+        has_place = len(self._tasks) < self._door.limits.settings.peer_requests
+        return has_place and not self._resumes and not self._is_blocked
+
+    def _go_on(self) -> None:
+        self._resumes = None
+        self._read_on()
 
     def pause_writing(self) -> None:
         self._is_blocked = True
@@ -122,7 +156,7 @@ class StreamConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_blocked = False
-        self._resume()
+        self._read_on()
 
     # --- the door -----------------------------------------------------------------------------------------------------
 
@@ -136,6 +170,7 @@ class StreamConnection(asyncio.Protocol):
     def stop(self) -> None:
         """As ``Connection.stop``."""
         self._ends = True
+        self._unread.clear()
         if not self._tasks:
             self.close()
 
@@ -145,22 +180,24 @@ class StreamConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        _, began_s = self._tasks.pop(task)
         error = None if task.cancelled() else task.exception()
+        if not task.cancelled():
+            self._door.counters.count("error" if error else "ok", self._loop.time() - began_s)
         if error:
             log.error("a request through %s failed", self._door.name, exc_info=error)
             self.close()
-        elif self._ends and not self._tasks:
+        elif self._ends and not self._tasks and not self._unread:
             self.close()
-        elif len(self._tasks) < self._door.limits.settings.peer_requests:
-            self._resume()
+        elif self._unread or not self._is_reading:
+            self._read_on()
 
     def _pause(self) -> None:
-        if self._is_reading and self._transport:
+        if self._is_reading and self._transport and not self._transport.is_closing():
             self._is_reading = False
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if not self._is_reading and self._transport and not self._is_blocked and not self._transport.is_closing():
+        if not self._is_reading and self._transport and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()

@@ -1,0 +1,76 @@
+"""Connections whose bytes a dialect reads itself: through the door of LMQ's MessagePack-RPC."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgpack
+
+from tests.gateway.gateway import DOORS, receive_all
+from tests.wire.daemon import wait_until
+
+
+def call(number: int, method: str, *arguments: Any) -> bytes:
+    return bytes(msgpack.packb([0, number, method, list(arguments)], use_bin_type=False))
+
+
+def answers(peer: socket.socket) -> Iterator[list[Any]]:
+    unpacker = msgpack.Unpacker(raw=False)
+    while piece := peer.recv(1 << 16):
+        unpacker.feed(piece)
+        yield from unpacker
+
+
+def test_more_requests_than_may_be_executed_at_once_are_all_answered(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\npeer_requests = 4\n" + DOORS).start()
+    with gateway.connect("lmq-rpc") as peer:
+        peer.sendall(b"".join(call(number, "push", "q", number) for number in range(500)))
+        found = list(islice(answers(peer), 500))
+    assert sorted(number for _, number, _, _ in found) == list(range(500))
+    assert {result for _, _, _, result in found} == {"ok"}
+    assert gateway.metric('postroom_gateway_answers_total{door="lmq-rpc",status="ok"}') == 500
+
+
+def test_a_peer_that_asks_too_fast_is_read_more_slowly(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\nrequests_per_second = 100\n" + DOORS).start()
+    began_s = time.monotonic()
+    with gateway.connect("lmq-rpc") as peer:
+        for number in range(150):
+            peer.sendall(call(number, "push", "q", "x" * 8000))
+        assert len(list(islice(answers(peer), 150))) == 150
+    assert time.monotonic() - began_s > 0.3
+
+
+def test_a_peer_that_sends_nonsense_or_half_a_request_is_closed(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\nheader_seconds = 0.3\n" + DOORS).start()
+    for data in (b"\xc1", b"GET / HTTP/1.1\r\n\r\n", call(1, "push", "q", "x")[:-1]):
+        with gateway.connect("lmq-rpc") as peer:
+            peer.sendall(data)
+            assert receive_all(peer) == b""
+    assert gateway.metric('postroom_gateway_slow_peers_total{door="lmq-rpc"}') == 1
+
+
+def test_a_peer_that_closes_its_side_gets_the_answers_to_what_it_has_sent(gateway):
+    with gateway.connect("lmq-rpc") as peer:
+        peer.sendall(b"".join(call(number, "push", "q", number) for number in range(20)))
+        peer.shutdown(socket.SHUT_WR)
+        assert len(list(answers(peer))) == 20
+
+
+def test_a_pull_whose_client_has_gone_ends(gateway):
+    with gateway.connect("lmq-rpc") as peer:
+        peer.sendall(call(1, "pull", "q"))
+        wait_until(lambda: gateway.metric("postroom_gateway_waiting_requests") == 1, "the pull waits")
+    wait_until(lambda: gateway.metric("postroom_gateway_waiting_requests") == 0, "its wait has ended")
+
+
+def test_a_stop_answers_a_pull_that_waits(gateway):
+    with gateway.connect("lmq-rpc") as peer:
+        peer.sendall(call(7, "pull", "q"))
+        wait_until(lambda: gateway.metric("postroom_gateway_waiting_requests") == 1, "the pull waits")
+        gateway.stop()
+        assert list(answers(peer)) == [[1, 7, None, "empty"]]
