@@ -84,6 +84,7 @@ def test_those_who_wait_are_served_by_as_many_groups_as_their_messages_need(benc
     assert bench.do("status", queue="q")["metrics"]["ready"] == 1
 
 
+@pytest.mark.interpreted
 def test_a_group_that_fails_loses_no_request_that_it_had_no_space_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
