@@ -218,8 +218,22 @@ def test_files_of_format_1_are_read_and_get_their_names_when_they_change(make_be
     assert bench.do("status", queue="q")["metrics"]["inflight"] == 4
 
 
+def test_files_of_format_2_are_read(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    bench.publish(message="a message of before")
+    stop(bench)
+    for path in folder(bench).rglob("*.json"):
+        lines = [decode_line(line) for line in path.read_bytes().split(b"\n") if line]
+        for line in lines:
+            del line["crc"]
+            line["format"] = 2
+        path.write_bytes(b"".join(map(encode_line, lines)))
+    bench.open()
+    assert consume(bench, "q") == "a message of before"
+
+
 def as_format_1(path: Path) -> None:
-    """A file as the version before has written it."""
+    """A file as format 1 had it."""
     lines = [decode_line(line) for line in path.read_bytes().split(b"\n") if line]
     for line in lines:
         line.pop("crc", None)
@@ -237,7 +251,7 @@ def test_a_store_of_a_newer_format_is_refused(make_bench: MakeBench, tmp_path: P
     (path, *_) = folder(bench, "meta").iterdir()
     path.write_bytes(encode_line({"id": 1, "format": 4, "facts": {}, "queues": []}))
     store = make(bench.path / "data", Files())
-    with pytest.raises(Exception, match="format 3 is newer"):
+    with pytest.raises(Exception, match="format 4 is newer"):
         store.open()
 
 
