@@ -57,6 +57,8 @@ FAULTS: Final = (
     Fault(faults_in_store.schedule_changed, Kind.SCHEDULE_WRONG),
     Fault(faults_in_store.schedule_back, Kind.SCHEDULE_WRONG),
     Fault(faults_in_store.drains, Kind.DRAIN_WRONG),
+    Fault(faults_in_store.policy_patterns_of_nobody, Kind.POLICY_PATTERNS_WRONG),
+    Fault(faults_in_store.created_with_another_policy, Kind.QUEUE_WRONG),
     Fault(faults_in_store.end_forgotten, Kind.MESSAGE_WRONG),
     Fault(faults_in_store.bytes_wrong, Kind.QUEUE_COUNTS, DATABASES),
     Fault(faults_in_store.reasons_wrong, Kind.QUEUE_COUNTS, DATABASES),

@@ -13,6 +13,7 @@ from postroom_daemon.model.records import (
     CLAIM_END,
     FACT_CLOCK,
     FACT_DRAINING,
+    FACT_POLICY_PATTERNS,
     claim_fact,
     dlq_fact,
     schedule_fact,
@@ -151,6 +152,16 @@ def schedule_back(bench: Bench, keys: Keys) -> None:
 def drains(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(FACT_DRAINING, True)
+
+
+def policy_patterns_of_nobody(bench: Bench, keys: Keys) -> None:
+    with opened(bench) as store:
+        store.put_kv(FACT_POLICY_PATTERNS, [{"pattern": "^work", "policy": {"ttlSec": 5}}])
+
+
+def created_with_another_policy(bench: Bench, keys: Keys) -> None:
+    with opened(bench) as store:
+        store.queue_for_update("work").created_with = {"ttlSec": 5}
 
 
 def end_forgotten(bench: Bench, keys: Keys) -> None:

@@ -164,6 +164,9 @@ RULES: Final[dict[Kind, Advice]] = {
     Kind.DRAIN_WRONG: Advice(
         "the root is draining, or is not, contrary to its events", "sets it to what the events say"
     ),
+    Kind.POLICY_PATTERNS_WRONG: Advice(
+        "the policies by pattern differ from their events", "sets them to what the events say"
+    ),
     Kind.CLOCK_WRONG: Advice("the last clock mark differs from the journal's", "uses the journal's"),
     Kind.ROW_ORPHAN: Advice(
         "a body or history in the database without a message", "copies it to quarantine, and removes it"
