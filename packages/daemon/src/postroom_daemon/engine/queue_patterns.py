@@ -28,7 +28,8 @@ F = TypeVar("F", bound="_Found")
 Matches = Callable[[str], bool]
 Head = tuple[int, int, str]
 """A queue and since when its next message can be delivered: engine ms, the event that gave the message its place, the
-name of the queue. An older value is possible, a newer one is not: a look at the queue corrects it."""
+name of the queue. An older value is possible: a look at the queue corrects it. A newer one is possible only for a
+consumer for whom there is a message of its own."""
 
 #: Patterns of each kind that are remembered; the one that was used least recently is forgotten first.
 PATTERNS_LIMIT = 64
@@ -37,7 +38,7 @@ HEADS_LIMIT = 250_000
 #: Engine milliseconds after which a pattern that nobody uses is forgotten.
 IDLE_MS: Final = 60_000
 #: Queues that one step looks at.
-PAGE = 200
+PAGE = 100
 #: Queues with messages that one request passes over because none of them is for its consumer.
 PASSED_OVER_LIMIT = 500
 _READY: Final = State.READY
@@ -142,9 +143,9 @@ class Heads(_Found):
             for name in names:
                 if self._matches(name):
                     record = store.queue(name)
-                    oldest = store.pages.oldest_ready(name) if record and record.counts[_READY] else None
-                    if oldest:
-                        self._put((oldest.created, 0, name))
+                    if record and record.counts[_READY]:
+                        head = store.next_ready(name, "")  # the same for all but those who have messages of their own
+                        self._put((*available_from(head), name) if head else (0, 0, name))
             yield
 
     def note(self, queue: str) -> None:
