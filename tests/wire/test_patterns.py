@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from postroom_client import Binary, Client, InvalidArgument, InvalidRequest
 from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, wait_until
 from tests.wire.test_long_poll import LONG_MS, payload
@@ -270,3 +271,31 @@ def test_messages_that_become_ready_later_are_found_by_pattern(daemon: Daemon) -
     assert consume(daemon, "^q", visibilityTimeoutSec=0.05) == ("q.returned", "returned")
     got = {wait_until(lambda: consume(daemon, "^q"), "a message is ready") for _ in range(2)}
     assert got == {("q.late", "late"), ("q.returned", "returned")}
+
+
+@pytest.mark.parametrize("transport", ["lane", "mailbox"])
+def test_the_client_publishes_to_all_and_waits_for_any_over_either_door(daemon: Daemon, transport: str) -> None:
+    with Client(str(daemon.ipc), client_id="by-pattern", transport=transport) as client:
+        for queue in ("a.1", "a.2"):
+            client.publish(queue, "first", create_with={"retry": {"limit": 2}})
+        body = bytes(range(256))
+        published = client.publish(None, Binary(body), queue_pattern="^a[.]")
+        assert sorted(published["published"]) == ["a.1", "a.2"] and published["refused"] == {}
+        deliveries = client.consume_next(queue_pattern="^a[.]", max=10)
+        assert [(one.queue, bytes(getattr(one.payload, "data", b""))) for one in deliveries] == [
+            ("a.1", b""),
+            ("a.2", b""),
+            ("a.1", body),
+            ("a.2", body),
+        ]
+        client.ack_batch(deliveries)
+        assert client.consume_next(queue_pattern="^a[.]", wait_ms=20) is None
+        created = client.consume_next("b", create_with={"retry": {"limit": 3}})
+        assert created is None and client.get_policy("b")["policy"]["retry"]["limit"] == 3
+        patterns = [{"pattern": "^b", "policy": {"retry": {"limit": 4}}}]
+        assert client.set_policy_patterns(patterns)["patterns"] == patterns
+        assert client.get_policy_patterns()["patterns"] == patterns
+        with pytest.raises(InvalidArgument, match="queue or queue_pattern"):
+            client.publish(None, "x")
+        with pytest.raises(InvalidRequest, match="queuePattern"):
+            client.consume_next(queue_pattern="(")
