@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from tests.gateway.gateway import receive_answer, request
+from tests.wire.daemon import wait_until
+
 DOOR = "[doors.lmq-http]\nport = 0\n[doors.lmq-http.options]\n{}\n"
 
 
@@ -91,3 +94,11 @@ def test_what_is_wrong_is_said(gateway, method, path, body, text):
     answer = gateway.ask(method, path, body, {"Content-Type": "application/json"} if body else {})
     assert answer.status == 400
     assert text in answer.body
+
+
+def test_a_puller_goes_on_waiting_while_its_queue_is_deleted_and_made_again(gateway):
+    with gateway.connect() as peer:
+        peer.sendall(request("GET", "/messages/q"))
+        wait_until(lambda: gateway.ask("DELETE", "/queues/q").status == 204, "the queue is there, and deleted")
+        gateway.ask("POST", "/messages/q", b"m")
+        assert receive_answer(peer).body == b"m"

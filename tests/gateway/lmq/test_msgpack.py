@@ -83,7 +83,7 @@ def test_an_argument_is_read_with_text_where_there_is_some():
 
 
 @pytest.mark.parametrize(
-    "frame", [b"\xd4\x05a", b"\x81\x90\x01", b"\x91" * 1100 + b"\xc0", b"\xc6\x00\x20\x00\x00" + bytes(1 << 21)]
+    "frame", [b"\xd4\x05a", b"\x81\x90\x01", b"\x91" * 1100 + b"\xc0", b"\xc6\x00\x08\x00\x00" + bytes(1 << 19)]
 )
 def test_an_argument_that_no_method_has_is_refused(frame):
     with pytest.raises(NotMsgpack):
@@ -128,6 +128,24 @@ def test_a_request_has_a_number_and_a_notification_has_none():
 def test_other_objects_are_no_requests(value):
     with pytest.raises(NotMsgpack):
         read_request(msgpack.packb(value))
+
+
+def test_a_request_with_very_many_arguments_costs_no_more_than_its_bytes():
+    request = read_request(msgpack.packb([0, 1, "push", [None] * 1_000_000]))
+    assert (request.method, len(request.arguments)) == (b"push", 8)
+
+
+@given(st.binary() | VALUES.map(msgpack.packb))
+def test_whatever_a_peer_sends_is_read_or_refused(data):
+    frames = Frames(1000)
+    try:
+        frames.feed(data)
+        while (frame := frames.next()) is not None:
+            for argument in read_request(frame).arguments:
+                unpack(argument)
+                to_old(argument)
+    except (FrameTooLarge, NotMsgpack):
+        pass
 
 
 @given(st.lists(VALUES, max_size=5), st.integers(1, 40))

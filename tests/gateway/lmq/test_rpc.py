@@ -73,6 +73,15 @@ def test_a_message_of_another_type_is_returned_as_its_bytes(gateway, client):
         assert content.encode("utf-8", "surrogateescape") == body
 
 
+def test_a_large_object_of_the_new_specification_is_converted_while_others_go_on(gateway, client):
+    content = [""] * 300_000 + ["x" * 40]
+    with RpcClient(gateway, is_new=True) as modern:
+        modern.send([0, 1, "push", ["large", content]])
+        assert client.call("pull", "small", 0) == "empty"
+        assert modern.receive() == [1, 1, None, "ok"]
+        assert modern.call("pull", "large", 0)["content"] == content
+
+
 def test_a_compound_message_is_a_package(gateway, client):
     client.call("update_props", "pack", {"pack": 2})
     assert client.call("push", "pack", {"n": 1}) == "packing started"

@@ -3,6 +3,7 @@ done."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from .queues import Queues
 from .rpc_methods import EMPTY, PULLS, RpcError, answer, call, encode_pulled, refusal, thrown
 
 #: Largest request, in bytes. The daemon's own limit is smaller; what exceeds it gets an error.
-_FRAME_BYTES: Final = 1 << 25
+_FRAME_BYTES: Final = 1 << 24
 
 
 class RpcDialect:
@@ -70,4 +71,9 @@ class RpcHandler:
             return result
         if request.number is None or not self._peer.is_open:
             await self._queues.give_back(result)
-        return encode_pulled(result)
+            return EMPTY
+        try:
+            return await encode_pulled(result)
+        except asyncio.CancelledError:  # the peer has gone meanwhile
+            await self._queues.give_back(result)
+            raise

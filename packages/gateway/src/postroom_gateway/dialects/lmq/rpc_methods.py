@@ -20,7 +20,7 @@ from .msgpack_old import (
     pack_header,
     pack_raw,
     read_bytes,
-    to_old,
+    to_old_beside,
     unpack,
 )
 from .parameters import InvalidParameter, Reply, name_from_bytes, parse_message_id, wait_ms
@@ -83,11 +83,11 @@ def _reason(error: CommandError, has_pattern: bool) -> str:
 
 
 async def _push(queues: Queues, name: bytes, content: bytes) -> bytes:
-    return _PUSHED[await queues.push(_text(name), Part(to_old(content), MSGPACK_TYPE))]
+    return _PUSHED[await queues.push(_text(name), Part(await to_old_beside(content), MSGPACK_TYPE))]
 
 
 async def _push_all(queues: Queues, pattern: bytes, content: bytes) -> bytes:
-    await queues.push_all(_text(pattern), Part(to_old(content), MSGPACK_TYPE))
+    await queues.push_all(_text(pattern), Part(await to_old_beside(content), MSGPACK_TYPE))
     return _OK
 
 
@@ -177,9 +177,9 @@ def _wait_ms(argument: bytes | None) -> int | None:
     return wait_ms(seconds)
 
 
-def encode_pulled(pulled: Pulled) -> bytes:
+async def encode_pulled(pulled: Pulled) -> bytes:
     """What pull returns of a message."""
-    contents = [_content(part) for part in pulled.parts]
+    contents = [await _content(part) for part in pulled.parts]
     return b"".join(
         (
             b"\x85\xa5queue",
@@ -196,11 +196,11 @@ def encode_pulled(pulled: Pulled) -> bytes:
     )
 
 
-def _content(part: Part) -> bytes:
+async def _content(part: Part) -> bytes:
     """A body as an object: decoded if it is MessagePack, else its bytes."""
     if part.content_type == MSGPACK_TYPE and is_one_object(part.body):
         try:
-            return to_old(part.body)
+            return await to_old_beside(part.body)
         except NotMsgpack:
             pass  # an extension type, which the old specification does not have: its bytes are shown
     return pack_raw(part.body)
