@@ -182,6 +182,15 @@ def test_a_slow_header_and_a_slow_body_are_answered_with_408(make_gateway):
     assert gateway.metric('postroom_gateway_slow_peers_total{door="lmq-http"}') == 2
 
 
+def test_a_client_that_waits_for_an_answer_is_not_slow(make_gateway, daemon):
+    limits = "header_seconds = 0.2\nbody_seconds = 0.2\nidle_seconds = 0.2\nread_seconds = 0.2\n"
+    gateway = make_gateway(daemon, f"[limits]\n{limits}[doors.lmq-http]\nport = 0\n").start()
+    with gateway.connect() as peer:
+        last = request("GET", "/nosuch", headers={"Connection": "close"})
+        peer.sendall(request("GET", "/messages/q?t=2.5") + last)
+        assert [receive_answer(peer).status, receive_answer(peer).status] == [204, 404]
+
+
 def test_a_connection_that_asks_nothing_is_closed(make_gateway):
     gateway = make_gateway(toml=limited(header_seconds=0.2, idle_seconds=0.2)).start()
     with gateway.connect() as silent, gateway.connect() as idle:

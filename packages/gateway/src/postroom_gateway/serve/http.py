@@ -382,11 +382,13 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
         if not self._deadline_s or now_s < self._deadline_s or not self._transport:
             return
-        if self._is_blocked or self._ends:
+        if self._is_blocked:
             self._door.counters.slow_peers += 1
             self._transport.abort()
         elif self._task:
             return
+        elif self._ends:
+            self._transport.abort()  # it had the time to read its last answer
         elif self._reading or self._head_bytes:
             self._door.counters.slow_peers += 1
             self._set_deadline(self._door.limits.settings.read_seconds)
