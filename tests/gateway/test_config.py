@@ -46,7 +46,12 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         ("[doors.smtp]", "doors.smtp.dialect: expected one of lmq-http, lmq-rpc"),
         ("[doors.LMQ]\ndialect = 'lmq-http'", "doors.LMQ: expected a name"),
         ("[doors.mailbox]\ndialect = 'lmq-http'", "doors.mailbox: expected a name"),
-        ("[doors.lmq-http]\naddress = 'example.org'", "expected an IP address or localhost"),
+        ("[doors.lmq-http]\naddress = 'example.org'", "doors.lmq-http.address: expected an IP address or localhost"),
+        (
+            "[doors.lmq-http]\naddress = 'example.org'\nallow_anonymous = true",
+            "doors.lmq-http.address: expected an IP address or localhost",
+        ),
+        ("[observe]\naddress = 'example.org'", "observe.address: expected an IP address or localhost"),
         ("[doors.lmq-http]\naddress = '0.0.0.0'", "allow_anonymous = true if that is what you want"),
         ("[doors.lmq-http]\naddress = '::'", "allow_anonymous = true if that is what you want"),
         ("[doors.lmq-http]\naddress = '192.168.1.7'", "anybody who reaches 192.168.1.7 could use this door"),
@@ -76,7 +81,7 @@ def test_what_is_wrong_is_named(tmp_path, toml, text):
     with pytest.raises(ConfigurationError) as error:
         read(tmp_path, toml)
     assert text in str(error.value)
-    assert str(tmp_path / "gateway.toml") in str(error.value) or "IP address" in text
+    assert str(tmp_path / "gateway.toml") in str(error.value)
 
 
 def test_an_open_door_without_authentication_must_be_asked_for_by_name(tmp_path):

@@ -14,7 +14,7 @@ does not count as a delivery.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from postroom_common.errors import PostroomError
@@ -173,9 +173,3 @@ class StreamDialect(Protocol):
 
     def connect(self, peer: Peer) -> StreamHandler:
         """A connection was made."""
-
-
-#: Makes the dialect of a door: from the daemon, the door's name, and the keys of its table ``options``.
-#: Raises ``ConfigurationError`` for a wrong option.
-MakeHttp = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect]
-MakeStream = Callable[[Daemon, str, Mapping[str, Any]], StreamDialect]

@@ -32,7 +32,8 @@ from .serve.passed import PassedSockets
 
 log = logging.getLogger(__name__)
 
-#: Makes the dialect of a door: from the daemon, the door's name, and its options. Raises ``ConfigurationError``.
+#: Makes the dialect of a door: from the daemon, the door's name, and the keys of its table ``options``. Raises
+#: ``ConfigurationError`` for a wrong option.
 Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | StreamDialect]
 MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp, "lmq-rpc": RpcDialect}
 

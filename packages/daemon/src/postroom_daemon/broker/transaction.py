@@ -89,12 +89,12 @@ class Transaction:
         lead = state.clock.mark(now, state.root_id) if self.has_mark else None
         self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
 
-    # --- without a request ----------------------------------------------------------------------------------------
-
     @property
     def is_full(self) -> bool:
         """Whether the answers have as many bodies as those of one group may have."""
         return self._bodies_bytes >= BODIES_OF_A_GROUP
+
+    # --- without a request ----------------------------------------------------------------------------------------
 
     def run_periodic_tasks(self, each_second: bool, unserved: Iterable[str] = ()) -> None:
         """Do what is due without a request: delayed messages, ended leases, ended waits, and the ``unserved`` queues of

@@ -381,7 +381,7 @@ class QueueRecord:
     ``created_with`` is the layer of its policy that came with the request that created it.
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
     ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering`` is the message to which
-    parts are appended, by the account whose parts it gathers ('': everyone's); it may have become ready, or be gone.
+    parts are appended, by the account whose parts it gathers (``*``: everyone's); it may have become ready, or be gone.
     Never changed in place.
     """
 

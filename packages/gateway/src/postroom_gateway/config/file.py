@@ -68,7 +68,7 @@ def read(tree: Mapping[str, Any], path: Path) -> Settings:
         raise ConfigurationError(
             f"{path}: daemon.client_id: expected a client id, got {shown(settings.daemon.client_id)}"
         )
-    _check_ports(settings, path)
+    _check_addresses(settings, path)
     for name, door in settings.doors.items():
         if door.authentication != "none" and not _can_prove(settings.principals, door.authentication):
             proof = "a token" if door.authentication == "tokens" else "certificate_sha256"
@@ -80,19 +80,19 @@ def read(tree: Mapping[str, Any], path: Path) -> Settings:
 
 def _section(kind: type[S], table: Mapping[str, Any], where: str, **further: Any) -> S:
     """A section of settings from its table; ``further`` are fields that are not in it."""
-    known = table_of(kind)
-    _refuse_unknown(table, known, f"{where}.")
-    attributes = {known.key: name for name, known in attributes_of(kind).items()}
+    settings = table_of(kind)
+    _refuse_unknown(table, settings, f"{where}.")
+    attributes = {setting.key: name for name, setting in attributes_of(kind).items()}
 
     def refuse(text: str) -> None:
         raise ConfigurationError(text.partition(", using ")[0])
 
-    values = {attributes[key]: known[key].check(value, f"{where}.{key}", refuse) for key, value in table.items()}
+    values = {attributes[key]: settings[key].check(value, f"{where}.{key}", refuse) for key, value in table.items()}
     return kind(**further, **values)
 
 
 def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, PrincipalSection]:
-    found = {}
+    principals = {}
     owners: dict[bytes, str] = {}
     for name, table in tables.items():
         here = f"{where}.{name}"
@@ -110,8 +110,8 @@ def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, 
         for proof in (digest, certificate):
             if proof and owners.setdefault(proof, name) != name:
                 raise ConfigurationError(f"{here}: has the same token or certificate as {owners[proof]}")
-        found[name] = replace(one, token_digest=digest, certificate_digest=certificate)
-    return found
+        principals[name] = replace(one, token_digest=digest, certificate_digest=certificate)
+    return principals
 
 
 def _secret(path: Path, where: str) -> bytes:
@@ -162,7 +162,8 @@ def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSecti
         )
     if door.authentication == "tokens" and DIALECTS[dialect].transport != "http":
         raise ConfigurationError(f"{where}.authentication: {dialect} has no place for tokens: use certificates")
-    if door.authentication == "none" and not door.allow_anonymous and not is_loopback(door.address):
+    is_local = is_loopback(door.address, f"{where}.address")
+    if door.authentication == "none" and not door.allow_anonymous and not is_local:
         raise ConfigurationError(
             f"{where}: anybody who reaches {door.address} could use this door: set authentication, or a loopback"
             " address such as 127.0.0.1, or allow_anonymous = true if that is what you want"
@@ -174,14 +175,15 @@ def _below(base: Path, path: str) -> str:
     return str(base / path) if path else ""
 
 
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address. Raises ``ConfigurationError`` if it is none, nor ``localhost``."""
+def is_loopback(address: str, where: str) -> bool:
+    """Whether only this machine reaches an address. Raises ``ConfigurationError``, with the key ``where``, unless it is
+    an IP address or ``localhost``."""
     if address == "localhost":
         return True
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
-        raise ConfigurationError(f"expected an IP address or localhost, got {shown(address)}") from None
+        raise ConfigurationError(f"{where}: expected an IP address or localhost, got {shown(address)}") from None
 
 
 def _is_door_name(name: str) -> bool:
@@ -195,9 +197,10 @@ def _can_prove(principals: Mapping[str, PrincipalSection], authentication: str) 
     return any(one.certificate_digest for one in principals.values())
 
 
-def _check_ports(settings: Settings, path: Path) -> None:
-    used = {(settings.observe.address, settings.observe.port): "observe"} if settings.observe.enabled else {}
-    if settings.observe.enabled and not is_loopback(settings.observe.address):
+def _check_addresses(settings: Settings, path: Path) -> None:
+    observe = settings.observe
+    used = {(observe.address, observe.port): "observe"} if observe.enabled else {}
+    if observe.enabled and not is_loopback(observe.address, f"{path}: observe.address"):
         raise ConfigurationError(
             f"{path}: observe.address: expected a loopback address such as 127.0.0.1: it has no authentication"
         )

@@ -156,9 +156,9 @@ class Lane:
         self.returned_leases += 1
         payload = {"queue": message["queue"], "messageKey": lease["messageKey"], "leaseId": lease["leaseId"]}
         released = self._pending(
-            {"as": envelope["as"], "door": envelope["door"], "command": "release", "payload": payload}
+            {"as": envelope["as"], "door": envelope["door"], "command": Command.RELEASE, "payload": payload}
         )
-        released.on_late = lambda answer: None
+        released.future.cancel()  # nobody waits for this answer
         self._first.send(released)
 
     # --- connections --------------------------------------------------------------------------------------------------

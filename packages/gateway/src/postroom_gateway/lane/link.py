@@ -119,7 +119,7 @@ class Link(asyncio.Protocol):
             try:
                 async with asyncio.timeout(_CONNECT_S):
                     self.greeting = await self._connect()
-            except (OSError, ConnectionError, TimeoutError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 self._note(_sentence(error, self._path))
                 if self._transport:
                     self._transport.abort()

@@ -19,7 +19,6 @@ from .door import Door
 log = logging.getLogger(__name__)
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
-_NO_HEADERS: Final = b""
 #: Complete requests of a connection that may wait for their turn before nothing more is read from it.
 _PIPELINED: Final = 16
 #: What arrives at once may contain more; after so many the connection is closed.
@@ -315,7 +314,7 @@ class HttpConnection(asyncio.Protocol):
         if request.version == b"1.1":
             connection = b"connection: close\r\n" if closes else b"connection: keep-alive\r\n"
         else:
-            connection = _NO_HEADERS if closes else b"connection: keep-alive\r\n"
+            connection = b"" if closes else b"connection: keep-alive\r\n"
         body = response.body
         self._transport.write(
             b"HTTP/%b %d %b\r\n%b%b%bcontent-length: %d\r\n%b\r\n%b"

@@ -1,4 +1,4 @@
-"""What is said on a connection: frames become requests, and answers become frames."""
+"""Makes requests of the frames of a connection, and frames of their answers."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from .connection import Connection
 _RESERVED_DESCRIPTORS: Final = 160
 #: Unread answers (bytes) of a connection beyond which nothing more is read from it; and beyond which no more messages
 #: are delivered to it: one may be as large as a request.
-_UNSENT_LIMIT: Final = 1024 * 1024
-_UNDELIVERABLE: Final = 4 * REQUEST_BYTES_DEFAULT
+_UNSENT_BYTES_LIMIT: Final = 1024 * 1024
+_UNDELIVERED_BYTES_LIMIT: Final = 4 * REQUEST_BYTES_DEFAULT
 
 
 class Limits:
@@ -36,7 +36,7 @@ class Limits:
 
     def is_full(self, connection: Connection) -> bool:
         """Whether a connection, or its user, has so much in memory that nothing more is read from it."""
-        return connection.unsent_bytes >= _UNSENT_LIMIT or (
+        return connection.unsent_bytes >= _UNSENT_BYTES_LIMIT or (
             connection.user.held_bytes >= self.settings.lane_user_bytes and not connection.may_complete()
         )
 
@@ -55,13 +55,13 @@ class Limits:
         """Whether the answers to the requests of this turn may well be as many as a connection, or its user, may have
         unread."""
         return connection.expected_bytes > 0 and (
-            connection.unsent_bytes + connection.expected_bytes >= _UNSENT_LIMIT
+            connection.unsent_bytes + connection.expected_bytes >= _UNSENT_BYTES_LIMIT
             or connection.user.held_bytes + connection.user.expected_bytes >= self.settings.lane_user_bytes
         )
 
     def check_deliverable(self, connection: Connection) -> None:
         """Raise ``CommandError`` if a client, or its user, has so much unread that nothing more is delivered."""
         unread, held = connection.unsent_bytes, connection.user.held_bytes
-        if unread > _UNDELIVERABLE or held > self.settings.lane_user_bytes:
+        if unread > _UNDELIVERED_BYTES_LIMIT or held > self.settings.lane_user_bytes:
             text = f"{unread} bytes of answers are unread on this connection, {held} by this user: read them first"
             raise CommandError(ErrorCode.QUOTA_EXCEEDED, text)
