@@ -187,6 +187,28 @@ def test_a_reload_reads_principals_and_certificates_again(daemon, make_gateway, 
         assert peer.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert((TLS / "client.pem").read_text())
 
 
+@pytest.mark.parametrize("dialect", ["lmq-http", "lmq-rpc"])
+def test_a_certificate_that_a_reload_removes_is_refused_also_on_an_open_connection(daemon, make_gateway, dialect):
+    toml = with_tls(dialect=dialect, authentication="certificates", tls_client_ca=f"{TLS}/authority.pem")
+    gateway = make_gateway(daemon, toml).start()
+    ask, context = request("GET", "/messages/q?t=0"), trusting("client")
+    with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as peer:
+        if dialect == "lmq-http":
+            peer.sendall(ask)
+            assert receive_answer(peer).status == 204
+        else:
+            peer.sendall(b"\x94\x00\x01\xb1get_default_props\x90")
+            assert peer.recv(64) == b"\x94\x01\x01\xc0\x90"
+        gateway.write(toml.replace(digest_of_certificate("client.pem"), digest_of_certificate("stranger.pem")))
+        gateway.reload()
+        if dialect == "lmq-http":
+            peer.sendall(ask)
+            assert receive_answer(peer).status == 401
+        else:
+            door = 'postroom_gateway_connections{door="lmq-http"}'
+            wait_until(lambda: gateway.metric(door) == 0, "the connection has ended")
+
+
 def test_a_wrong_configuration_is_not_taken_over_by_a_reload(guarded):
     guarded.write(TOKENS + "[limits]\nconections = 1\n")
     guarded.reload()

@@ -7,12 +7,15 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from ..observe.counters import DoorCounters
-from .authentication import Authenticator
+from .authentication import Authenticator, Directory
 from .limits import Limits
 
 
 class Connection(Protocol):
     """A connection, as its door sees it."""
+
+    def authenticate_again(self) -> None:
+        """Ask the authenticator again who the peer is."""
 
     def check(self, now_s: float) -> None:
         """Close it if its peer is too slow."""
@@ -46,6 +49,12 @@ class Door:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # what it returns is gone with its client
+
+    def reload(self, directory: Directory) -> None:
+        """Replace the principals, also for connections that are open."""
+        self.authenticator.directory = directory
+        for connection in list(self.connections):
+            connection.authenticate_again()
 
     def check(self, now_s: float) -> None:
         """Close connections whose peers are too slow. Called about once a second."""

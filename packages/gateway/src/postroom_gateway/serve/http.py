@@ -375,6 +375,11 @@ class HttpConnection(asyncio.Protocol):
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
+    def authenticate_again(self) -> None:
+        """As ``Connection.authenticate_again``. The requests to come are of the new principal, or refused."""
+        if self._transport:
+            self._principal = self._door.authenticator.of_connection(self._transport)
+
     def check(self, now_s: float) -> None:
         """As ``Connection.check``."""
         if self._is_half_closed and self._answering and self._answering.is_waiting:

@@ -93,13 +93,13 @@ class Listener:
         tls_context(self._settings)
 
     def reload(self, directory: Directory) -> None:
-        """Replace the principals, and read the certificate again, for connections from now on. Call ``check`` before:
+        """Replace the principals, and read the certificate again, which new connections get. Call ``check`` before:
         what it accepts does not fail here."""
         if self._tls:
             self._tls.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key, password=_no_password)
             if self._settings.tls_client_ca:
                 self._tls.load_verify_locations(self._settings.tls_client_ca)
-        self.door.authenticator.directory = directory
+        self.door.reload(directory)
 
     def close(self) -> None:
         """Accept nothing more."""

@@ -160,6 +160,11 @@ class StreamConnection(asyncio.Protocol):
 
     # --- the door -----------------------------------------------------------------------------------------------------
 
+    def authenticate_again(self) -> None:
+        """As ``Connection.authenticate_again``. Ends the connection if it is no longer of its principal."""
+        if self._transport and self._door.authenticator.of_connection(self._transport) != self._principal:
+            self.abort()
+
     def check(self, now_s: float) -> None:
         """As ``Connection.check``."""
         is_slow = self._is_blocked or (self._is_incomplete and self._is_reading)
