@@ -18,8 +18,8 @@ from msgpack.exceptions import BufferFull, UnpackException
 CHUNK_BYTES: Final = 1 << 16
 #: Largest argument that becomes objects; bodies never do.
 ARGUMENT_BYTES: Final = 1 << 18
-#: Elements of an array that are looked at; no request and no method has more.
-_ELEMENTS: Final = 8
+#: Arguments of a request that are read; no method has so many.
+_ARGUMENTS: Final = 8
 #: Larger objects are converted beside the event loop, one at a time: this takes up to 2 µs for each of their elements.
 _AT_ONCE_BYTES: Final = 1 << 14
 
@@ -111,34 +111,40 @@ class Request(NamedTuple):
 
 
 def read_request(frame: bytes) -> Request:
-    """The request of a frame. Raises ``NotMsgpack`` if it is none: then the peer does not speak MessagePack-RPC."""
-    elements = split_array(frame)
-    kind = unpack(elements[0]) if elements else None
-    if type(kind) is not int or (kind, len(elements)) not in ((0, 4), (2, 3)):
-        raise NotMsgpack("neither a request nor a notification")
-    number = unpack(elements[1]) if kind == 0 else None
-    method = read_bytes(elements[-2])
-    if method is None or (kind == 0 and type(number) is not int):
-        raise NotMsgpack("a request without a number or without a method")
-    return Request(number, method, split_array(elements[-1]))
-
-
-def split_array(frame: bytes) -> tuple[bytes, ...]:
-    """The elements of an array, encoded as they are; ``_ELEMENTS`` at most. Raises ``NotMsgpack`` if it is no array."""
+    """The request of a frame; of its arguments ``_ARGUMENTS`` at most. Raises ``NotMsgpack`` if it is none: then the
+    peer does not speak MessagePack-RPC."""
     scanner = Unpacker(max_buffer_size=max(1, len(frame)))
     scanner.feed(frame)
-    elements: list[bytes] = []
     try:
         size = scanner.read_array_header()
-        start = scanner.tell()
-        for _ in range(min(size, _ELEMENTS)):
-            scanner.skip()
-            end = scanner.tell()
-            elements.append(frame[start:end])
-            start = end
+        kind = _next_integer(scanner, frame) if size in (3, 4) else None
+        if (kind, size) not in ((0, 4), (2, 3)):
+            raise NotMsgpack("neither a request nor a notification")
+        number = _next_integer(scanner, frame) if kind == 0 else None
+        method = read_bytes(_next(scanner, frame))
+        if method is None:
+            raise NotMsgpack("the name of a method must be a string")
+        count = min(scanner.read_array_header(), _ARGUMENTS)
+        return Request(number, method, tuple(_next(scanner, frame) for _ in range(count)))
+    except NotMsgpack:
+        raise
     except (UnpackException, ValueError):
-        raise NotMsgpack("no array") from None
-    return tuple(elements)
+        raise NotMsgpack("no request") from None
+
+
+def _next(scanner: Unpacker, frame: bytes) -> bytes:
+    """The next object of a frame, encoded as it is."""
+    start = scanner.tell()
+    scanner.skip()
+    return frame[start : scanner.tell()]
+
+
+def _next_integer(scanner: Unpacker, frame: bytes) -> int:
+    """The next object of a frame, an integer. Raises ``NotMsgpack`` if it is none."""
+    first = frame[scanner.tell()]
+    if 0x80 <= first < 0xCC or 0xD3 < first < 0xE0:
+        raise NotMsgpack("a request has no number")
+    return int(scanner.unpack())
 
 
 def is_one_object(data: bytes) -> bool:
