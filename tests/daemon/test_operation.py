@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from postroom_common.protocol import State
+from postroom_daemon.engine.verbs import operation
 from postroom_daemon.journal.journal import JournalRefused
 from tests.conformance.bench import Bench, Sent, exported
 
@@ -228,6 +229,16 @@ def test_the_messages_of_a_large_queue_are_discarded_in_several_requests(bench: 
         assert data["discarded"] > 0
         discarded += data["discarded"]
     assert discarded + data["discarded"] == 1001
+
+
+def test_a_queue_is_deleted_whose_messages_are_behind_many_of_other_queues(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation, "DISCARDED", 1)
+    bench.do("publish_batch", queue="others", messages=[{"message": "x", "delayMs": 1000} for _ in range(100)])
+    bench.publish(delayMs=60_000)
+    data = bench.do("delete_queue", queue="q", discard=True)
+    assert (data["deleted"], data["discarded"]) == (True, 1)
 
 
 def test_deleting_a_queue_deletes_its_policy_and_its_pauses(bench: Bench) -> None:

@@ -8,8 +8,9 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ...model.records import FACT_DRAINING, Entry
+from ...model.records import FACT_DRAINING, Entry, QueueRecord
 from ...policy.access_rules import Verb
+from ...stores.base import Cursor
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
@@ -19,7 +20,8 @@ from .lookup import existing_message, existing_queue, named_states
 from .terminations import QUARANTINED, about, dropped
 
 #: Maximum number of messages that one request discards with their queue.
-DISCARDED: Final = 1000
+DISCARDED = 1000
+_FIRST_PAGE: Final[Cursor] = ()
 #: States of the backlog, in the order in which a request visits them, so that it does not miss a message that becomes
 #: due or is unheld meanwhile.
 WAITING: Final = (State.HELD, State.GATHERING, State.DELAYED, State.READY)
@@ -105,7 +107,7 @@ def delete_queue(context: Context, fields: Fields) -> Decision:
     drafts: list[Draft] = []
     data: Draft = {"queue": record.name, "deleted": True}
     if fields["discard"]:
-        entries = _any_messages(context, record.name)
+        entries = _any_messages(context, record)
         text = f"discarded by {context.who.client_id}"
         drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
         data = {"queue": record.name, "deleted": len(entries) == sum(record.counts.values()), "discarded": len(entries)}
@@ -118,14 +120,17 @@ def delete_queue(context: Context, fields: Fields) -> Decision:
     return _done([*drafts, draft], data)
 
 
-def _any_messages(context: Context, queue: str) -> list[Entry]:
-    """Messages of a queue in any state, ``DISCARDED`` at most."""
+def _any_messages(context: Context, record: QueueRecord) -> list[Entry]:
+    """Messages of a queue in any state, ``DISCARDED`` at most; all of them if there are fewer."""
     entries: list[Entry] = []
     for state in State:
-        page, _ = context.store.pages.scan(queue, state, (), DISCARDED - len(entries))
-        entries += page
-        if len(entries) == DISCARDED:
-            break
+        left, after = record.counts[state], _FIRST_PAGE
+        while left > 0 and len(entries) < DISCARDED:
+            page, after = context.store.pages.scan(record.name, state, after, DISCARDED - len(entries))
+            entries += page
+            left -= len(page)
+            if not after:
+                break
     return entries
 
 
