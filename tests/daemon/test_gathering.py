@@ -159,6 +159,16 @@ def test_a_batch_is_gathered_into_one_message(any_bench: Bench) -> None:
     assert bodies(delivered(any_bench)) == ["a", "b", "c"]
 
 
+def test_what_a_schedule_publishes_is_gathered_too(any_bench: Bench) -> None:
+    any_bench.do("set_schedule", name="s", queue="q", cron="@every 2s", message="tick", missed="all")
+    published(any_bench, "by hand")
+    any_bench.clocks.pass_ms(4000)
+    assert counts(any_bench) == {"gathering": 1}
+    any_bench.do("delete_schedule", name="s")
+    any_bench.clocks.pass_ms(1000)
+    assert bodies(delivered(any_bench)) == ["by hand", "tick", "tick"]
+
+
 def test_nothing_stays_of_a_gathered_message_that_was_acknowledged(any_bench: Bench) -> None:
     for body in "abc":
         published(any_bench, body)
