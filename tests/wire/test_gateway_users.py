@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.conftest import MakeDaemon
+from tests.wire.conftest import MakeDaemon, on_every_store
 from tests.wire.daemon import Daemon
 from tests.wire.lane import Fields, LaneClient
 from tests.wire.users import ANNA, BERT, acting_as, client_of, send_as
@@ -229,6 +229,21 @@ def test_a_lease_and_its_message_belong_to_the_principal_that_has_it(daemon: Dae
     history = gateway.of(OTHER, "get_message", {"messageKey": key, "events": 10})["data"]
     assert "lease" not in history["events"][-1]
     assert gateway.code(SCANNER, "ack", by_name) == "OK"
+
+
+@on_every_store
+def test_a_lease_belongs_to_its_principal_after_a_kill_however_long_its_name(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(config={"gateway": {"users": ME}}).start()
+    name = "token:" + "ä" * 61
+    with Gateway(daemon) as gateway:
+        gateway.of(name, "publish", {"queue": "q" * 200, "message": "x"})
+        message = gateway.of(name, "consume_next", {"queue": "q" * 200, "consumerId": "same"})["data"]["message"]
+    daemon.restart(kill=True)
+    by_name = {"messageKey": message["messageKey"], "consumerId": "same"}
+    with Gateway(daemon) as gateway:
+        assert gateway.code(OTHER, "ack", by_name) == "ERR_LEASE_MISMATCH"
+        assert daemon.ask("list_inflight")["messages"][0]["principal"] == name
+        assert gateway.code(name, "ack", by_name) == "OK"
 
 
 def test_the_repeat_of_another_principal_is_another_request(daemon: Daemon, gateway: Gateway) -> None:
