@@ -65,13 +65,29 @@ class Limits:
     def may_ask(self, caller: str, now_s: float) -> bool:
         """Count a request of a principal or an address; False if it asks too fast. It may ask for a second's worth at
         once."""
+        if not self.settings.requests_per_second:
+            return True
+        tokens = self._tokens(caller, now_s)
+        allowed = tokens >= 1.0
+        self._remember(caller, tokens - 1.0 if allowed else tokens, now_s)
+        return allowed
+
+    def delay_s(self, caller: str, now_s: float) -> float:
+        """Count a request that is executed in any case; how long nothing more may be read from its caller."""
         rate = self.settings.requests_per_second
         if not rate:
-            return True
-        tokens, then_s = self._rates.pop(caller, (max(rate, 1.0), now_s))
-        tokens = min(max(rate, 1.0), tokens + (now_s - then_s) * rate)
-        allowed = tokens >= 1.0
-        self._rates[caller] = (tokens - 1.0 if allowed else tokens, now_s)
+            return 0.0
+        tokens = self._tokens(caller, now_s) - 1.0
+        self._remember(caller, tokens, now_s)
+        return max(0.0, -tokens / rate)
+
+    def _tokens(self, caller: str, now_s: float) -> float:
+        rate = self.settings.requests_per_second
+        most = max(rate, 1.0)
+        tokens, then_s = self._rates.pop(caller, (most, now_s))
+        return min(most, tokens + (now_s - then_s) * rate)
+
+    def _remember(self, caller: str, tokens: float, now_s: float) -> None:
+        self._rates[caller] = (tokens, now_s)
         if len(self._rates) > _CALLERS_LIMIT:
             self._rates.popitem(last=False)
-        return allowed

@@ -64,10 +64,12 @@ class StreamConnection(asyncio.Protocol):
         task = self._loop.create_task(work)
         self._tasks[task] = is_waiting, now_s
         task.add_done_callback(self._ended)
-        limits = self._door.limits
         caller = self._address if self._door.authenticator.kind == "none" else self.principal.account
-        if not limits.may_ask(caller, now_s) and not self._resumes:
-            self._resumes = self._loop.call_later(1 / limits.settings.requests_per_second, self._go_on)
+        delay_s = self._door.limits.delay_s(caller, now_s)
+        if delay_s:
+            if self._resumes:
+                self._resumes.cancel()
+            self._resumes = self._loop.call_later(delay_s, self._go_on)
 
     def expect(self, is_incomplete: bool) -> None:
         """As ``Peer.expect``."""
