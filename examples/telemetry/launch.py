@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import math
 import os
 import shutil
@@ -30,6 +31,22 @@ READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 30.0
 LOG_LINES = 15
 LINE_CELLS = 120
+#: The gateway's configuration after a first start with it, and the daemon's, which lets LMQ's clients do what LMQ does.
+GATEWAY = """\
+[daemon]
+socket = "ipc/lane.sock"
+
+[doors.lmq-http]
+port = 9980
+
+[doors.lmq-rpc]
+port = 18800
+
+[observe]          # /health and /metrics
+port = 9981
+"""
+OPERATORS = ["group postroom-ops", "principal anonymous:lmq-http", "principal anonymous:lmq-rpc"]
+CONFIGURATION = {"access": {"operators": OPERATORS}, "limits": {"userStoredBytes": 0}}
 #: Low on purpose, in percent of all processors: the start of one interpreter on one of them is more.
 BUSY_PERCENT = round(4 / (os.cpu_count() or 1), 2)
 
@@ -162,7 +179,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=CHECKOUT / "run", help="the daemon's root directory (./run)")
     parser.add_argument("--python", metavar="PATH", help="run the example's programs on this interpreter")
     parser.add_argument(
-        "--with-gateway", action="store_true", help="start the gateway too; ROOT/gateway.toml is its configuration"
+        "--with-gateway",
+        action="store_true",
+        help="start the gateway too; creates ROOT/gateway.toml, and ROOT/config.json with LMQ's clients as operators",
     )
     parser.add_argument("--seconds", type=float, help="run this long, then print a summary, also on a terminal")
     return parser.parse_args()
@@ -194,7 +213,9 @@ def start_all(
         raise Ended(f"a daemon already serves {root}: stop it, or name another directory with --root")
     logs = root / "log"
     daemon = [str(Path(sys.executable).with_name("postroomd")), "run", "--root", str(root)]
-    daemon += ["--gateway-users", str(os.getuid())] if with_gateway else []
+    if with_gateway:
+        daemon += ["--gateway-users", str(os.getuid())]
+        configure_for_gateway(root)
     with interrupts.deferred():
         programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
     wait_until_ready(programs[0], root)
@@ -217,15 +238,25 @@ def start_all(
         start_gateway(programs, root, interrupts)
 
 
-def start_gateway(programs: list[Program], root: Path, interrupts: Interrupts) -> None:
-    """Start the gateway with the configuration in the root directory, which is created if there is none."""
-    configuration = root / "gateway.toml"
+def configure_for_gateway(root: Path) -> None:
+    """Write the configurations that do not exist yet; those that do stay as they are."""
+    if not (root / "gateway.toml").exists():
+        (root / "gateway.toml").write_text(GATEWAY)
+    configuration = root / "config.json"
     if not configuration.exists():
-        configuration.write_text('[daemon]\nsocket = "ipc/lane.sock"\n\n[doors.lmq-http]\n\n[doors.lmq-rpc]\n')
+        configuration.write_text(json.dumps(CONFIGURATION, indent=2) + "\n")
+        print(f"start: LMQ's clients may do everything, by access.operators in {configuration}", file=sys.stderr)
+
+
+def start_gateway(programs: list[Program], root: Path, interrupts: Interrupts) -> None:
+    """Start the gateway with the configuration in the root directory."""
+    configuration = root / "gateway.toml"
     command = [str(Path(sys.executable).with_name("postroom-gateway")), "run", "--config", str(configuration)]
     log = root / "log" / "gateway.log"
     print(
-        f"start: the gateway's doors are in {configuration} (LMQ at http://127.0.0.1:9980); log {log}", file=sys.stderr
+        f"start: the gateway's doors and ports are in {configuration} (LMQ at http://127.0.0.1:9980, health at"
+        f" http://127.0.0.1:9981/health); log {log}",
+        file=sys.stderr,
     )
     with interrupts.deferred():
         programs.append(Program("postroom-gateway", command, log, root))

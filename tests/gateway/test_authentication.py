@@ -134,6 +134,7 @@ def test_a_daemon_that_does_not_accept_the_gateway_is_said_to(tmp_path, make_gat
         assert answer.status == 503
         assert b"gateway.users" in answer.body
         assert "gateway.users" in gateway.health()["problem"]
+        wait_until(lambda: "every request is refused: the daemon accepts no requests" in gateway.log(), "a warning")
         (daemon.root / "config.json").write_text(json.dumps({"gateway": {"users": str(os.getuid())}}))
         daemon.process.send_signal(signal.SIGHUP)
         wait_until(lambda: gateway.ask("POST", "/messages/q", b"x").status == 200, "the gateway is accepted")

@@ -41,8 +41,11 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         ("[limits]\nconnections = 0", "limits.connections: 0 is out of range (1 to 1,000,000)"),
         ('[limits]\nconnections = "many"', "limits.connections: expected integer"),
         ("[limits]\nconnections = true", "limits.connections: expected integer"),
-        ("[doors.lmq-http]\nprot = 1", "doors.lmq-http.prot: unknown key"),
-        ("[doors.lmq-http]\nport = 65536", "doors.lmq-http.port: 65536 is out of range"),
+        ("[doors.lmq-http]\nprot = 1", "doors.lmq-http.prot: unknown key; expected one of: address, allow_anonymous"),
+        ("[doors.lmq-http]\nprot = 1", "dialect, enabled, options, port"),
+        ("[doors.lmq-http]\nport = 65536", "doors.lmq-http.port: 65536 is out of range (0 to 65,535)"),
+        ("[doors.lmq-http]\nport = -1", "doors.lmq-http.port: -1 is out of range (0 to 65,535)"),
+        ("[doors.lmq-http]\ndialect = 'lmq'", "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, got"),
         ("[doors.smtp]", "doors.smtp.dialect: expected one of lmq-http, lmq-rpc"),
         ("[doors.LMQ]\ndialect = 'lmq-http'", "doors.LMQ: expected a name"),
         ("[doors.mailbox]\ndialect = 'lmq-http'", "doors.mailbox: expected a name"),
@@ -114,6 +117,8 @@ def test_check_config_says_what_is_served_and_ends_with_2_if_it_is_invalid(tmp_p
     good = check(tmp_path, "[doors.lmq-http]\n[doors.lmq-rpc]")
     assert good.exit_code == 0
     assert "door lmq-http: lmq-http at 127.0.0.1 port 9980, no TLS, authentication none" in good.output
+    assert "no door is enabled" in check(tmp_path, "").output
+    assert "no door is enabled" in check(tmp_path, "[doors.lmq-http]\nenabled = false").output
     bad = check(tmp_path, "[doors.lmq-http]\nprot = 1")
     assert bad.exit_code == 2
     assert "doors.lmq-http.prot: unknown key" in bad.output
@@ -136,3 +141,9 @@ def test_make_token_makes_a_token_and_its_digest(tmp_path):
     settings = read(tmp_path, made.stdout)
     assert settings.principals["scanner-7"].token_digest == hashlib.sha256(token.encode()).digest()
     assert token not in made.stdout
+
+
+def test_make_token_refuses_a_name_that_the_configuration_would_refuse():
+    made = CliRunner().invoke(main, ["make-token", "a/b"])
+    assert made.exit_code == 2
+    assert made.stdout == ""

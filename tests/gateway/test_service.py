@@ -64,7 +64,10 @@ def test_a_port_in_use_ends_the_start_with_1_and_a_wrong_configuration_with_2(ma
         port = taken.getsockname()[1]
         gateway = make_gateway(toml=f"[doors.lmq-http]\nport = {port}\n").start(ready=False)
         assert gateway.process.wait(PATIENCE_S) == 1
-    assert f"door lmq-http: cannot listen on 127.0.0.1 port {port}" in gateway.log()
+        assert f'door lmq-http: cannot listen on 127.0.0.1 port {port}: Address already in use"' in gateway.log()
+        gateway.write(f"[daemon]\n[observe]\nport = {port}\n")
+        assert gateway.start(ready=False).process.wait(PATIENCE_S) == 1
+        assert f'door [observe]: cannot listen on 127.0.0.1 port {port}: Address already in use"' in gateway.log()
     gateway.write("[doors.lmq-http]\nprot = 1\n")
     assert gateway.start(ready=False).process.wait(PATIENCE_S) == 2
     assert "doors.lmq-http.prot: unknown key" in gateway.log()

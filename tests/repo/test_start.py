@@ -87,6 +87,12 @@ def test_the_gateway_is_started_if_it_is_wanted(root, tmp_path, running):
         port = re.findall(r"door lmq-http at 127.0.0.1 port (\d+)", log.read_text())[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/messages/q", b"x", PATIENCE_S) as answer:
             assert answer.read() == b'{"accum":"no"}'
+        json_type = {"content-type": "application/json"}
+        url = f"http://127.0.0.1:{port}/properties/q"
+        with urllib.request.urlopen(
+            urllib.request.Request(url, b'{"retry":1}', json_type, method="PATCH"), timeout=PATIENCE_S
+        ) as answer:
+            assert answer.status == 204, "LMQ's clients may do what LMQ lets them do"
     finally:
         launcher.terminate()
         _, errors = launcher.communicate(timeout=PATIENCE_S)

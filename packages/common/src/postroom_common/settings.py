@@ -56,7 +56,7 @@ class Setting:
     @property
     def expected(self) -> str:
         """The expected kind of value, for error texts."""
-        return "one of " + ", ".join(self.choices) if self.choices else self.form or _EXPECTED[self.type]
+        return "one of " + ", ".join(filter(None, self.choices)) if self.choices else self.form or _EXPECTED[self.type]
 
     @property
     def range(self) -> str:

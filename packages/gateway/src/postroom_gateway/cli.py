@@ -19,7 +19,7 @@ import click
 from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.logs import set_up, set_up_plain
 
-from .config.file import DEFAULT_FILE, load
+from .config.file import DEFAULT_FILE, is_principal_name, load
 from .config.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -100,6 +100,8 @@ def check_config(path: Path, quiet: bool, as_json: bool) -> None:
 def make_token(name: str) -> None:
     """Make a token for the principal token:NAME. Prints the token, for the client, and the lines for the configuration,
     from which the token cannot be computed."""
+    if not is_principal_name(name):
+        raise click.BadParameter("expected a name without slashes and control characters", param_hint="NAME")
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     click.echo(f"token for the client: {token}", err=True)
     click.echo(f"[principals.{json.dumps(name)}]")
@@ -138,6 +140,8 @@ def _lines(settings: Settings) -> list[str]:
             f"door {name}: {door.dialect} at {door.address} port {door.port}, {tls},"
             f" authentication {door.authentication}{state}"
         )
+    if not any(door.enabled for door in settings.doors.values()):
+        lines.append("no door is enabled: nobody can use this gateway")
     lines.append(f"principals: {', '.join(sorted(settings.principals)) or 'none'}")
     if settings.observe.enabled:
         lines.append(f"health and metrics: http://{settings.observe.address}:{settings.observe.port}")

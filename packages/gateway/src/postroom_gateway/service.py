@@ -22,6 +22,7 @@ from .contract import Daemon, HttpDialect, StreamDialect
 from .dialects.lmq.http import LmqHttp
 from .dialects.lmq.rpc import RpcDialect
 from .lane import Lane
+from .lane.link import NO_GATEWAY
 from .observe.counters import DoorCounters
 from .observe.pages import Pages
 from .serve.authentication import Authenticator, Directory
@@ -145,7 +146,7 @@ class Gateway:
         passed = PassedSockets()
         observed = self._settings.observe
         if observed.enabled:
-            section = DoorSection(name="observe", address=observed.address, port=observed.port)
+            section = DoorSection(name="[observe]", address=observed.address, port=observed.port)
             self._observed = Opened(section, *self._prepared(section))
             pages = Pages(self._lane, self._open_doors, self._limits)
             await self._observed.listener.open(pages, "http", passed)
@@ -180,6 +181,8 @@ class Gateway:
         problem = self._lane.problem
         if problem != self._noted_problem:
             self._noted_problem = problem
+            if problem == NO_GATEWAY:  # a connection that fails is logged where it fails
+                log.warning("every request is refused: %s", problem)
             notify(f"STATUS={self._status()}")
 
     def _all(self) -> list[Opened]:

@@ -96,7 +96,7 @@ def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, 
     owners: dict[bytes, str] = {}
     for name, table in tables.items():
         here = f"{where}.{name}"
-        if not is_id(f"token:{name}") or name == "*":
+        if not is_principal_name(name):
             raise ConfigurationError(f"{here}: expected a name without slashes and control characters")
         one = _section(PrincipalSection, _table(table, here), here)
         if bool(one.token_sha256) and bool(one.token_file):
@@ -112,6 +112,11 @@ def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, 
                 raise ConfigurationError(f"{here}: has the same token or certificate as {owners[proof]}")
         principals[name] = replace(one, token_digest=digest, certificate_digest=certificate)
     return principals
+
+
+def is_principal_name(name: str) -> bool:
+    """Whether a principal can have this name."""
+    return is_id(f"token:{name}") and name != "*"
 
 
 def _secret(path: Path, where: str) -> bytes:
@@ -142,11 +147,13 @@ def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSecti
         raise ConfigurationError(
             f"{where}: expected a name of 1 to 32 of a-z, 0-9 and -, beginning with a letter; not mailbox or lane"
         )
+    _refuse_unknown(table, {*table_of(DoorSection), "options"}, f"{where}.")
     options = _table(table.pop("options", {}), f"{where}.options")
     door = _section(DoorSection, table, where, name=name, options=options)
     dialect = door.dialect or name
     if dialect not in DIALECTS:
-        raise ConfigurationError(f"{where}.dialect: expected one of {', '.join(DIALECTS)}")
+        names = ", ".join(DIALECTS)
+        raise ConfigurationError(f"{where}.dialect: expected one of {names}, because the door's name is none of them")
     door = replace(door, dialect=dialect, port=DIALECTS[dialect].port if door.port == -1 else door.port)
     door = replace(
         door,

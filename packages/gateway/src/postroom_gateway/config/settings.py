@@ -154,7 +154,9 @@ class DoorSection:
     dialect: str = setting("dialect", "", "what is spoken; the door's name if absent", choices=("", *DIALECTS))
     enabled: bool = setting("enabled", True, "whether it is opened")
     address: str = setting("address", "127.0.0.1", "the address to listen on; :: and 0.0.0.0 are all")
-    port: int = setting("port", -1, "the port; 0 chooses a free one; the dialect's own if absent", low=-1, high=65535)
+    port: int = setting(
+        "port", -1, "the port; 0 chooses a free one; the dialect's own if absent", **_PORT, below=0
+    )  # -1: absent
     authentication: str = setting(
         "authentication",
         "none",

@@ -59,6 +59,12 @@ class Authenticator:
         self.directory = directory
         self.kind = kind
         self._anonymous = Principal(f"anonymous:{door}")
+        #: What a peer that is nobody must prove, for the text of a refusal.
+        self.demand = (
+            "expected a client certificate that is in the gateway's configuration"
+            if kind == "certificates"
+            else "expected a valid token, as in 'Authorization: Bearer TOKEN'"
+        )
 
     def of_connection(self, transport: asyncio.BaseTransport) -> Principal | None:
         """The principal of every request of a connection; None if nobody is known by it, or requests say it."""

@@ -225,7 +225,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse_unread(503, "too many bytes of other requests and answers are in memory")
             return
         if not self._authenticate(request):
-            request.refusal = self._refusal(401, "a token is needed, and this is none that is known")
+            request.refusal = self._refusal(401, self._door.authenticator.demand)
         elif not limits.may_ask(self._caller(request), self._loop.time()):
             request.refusal = self._refusal(429, "too many requests per second")
         if request.version == b"1.1" and (request.header(b"expect") or b"").lower() == b"100-continue":

@@ -84,7 +84,7 @@ class Listener:
         try:
             one = socket.create_server((settings.address, settings.port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise CannotListen(f"door {self.door.name}: cannot listen on {where}: {_why(error)}") from None
+            raise CannotListen(f"door {self.door.name}: cannot listen on {where}: {_reason(error)}") from None
         one.setblocking(False)
         return one
 
@@ -131,6 +131,11 @@ def tls_context(settings: DoorSettings) -> ssl.SSLContext | None:
 def _no_password() -> str:
     """Instead of asking at the terminal."""
     raise ssl.SSLError("the key is encrypted, and a service has nobody to ask for its password")
+
+
+def _reason(error: OSError) -> str:
+    """Why a socket cannot be opened, without the address, which Python appends."""
+    return _why(error).partition(" (while ")[0]
 
 
 def _why(error: OSError) -> str:
