@@ -81,6 +81,7 @@ def _first(bench: Bench, names: list[str]) -> str | None:
     return min(heads)[3] if heads else None
 
 
+@pytest.mark.interpreted  # it replaces a method of the store
 def test_a_request_looks_at_one_queue_and_not_at_all(bench: Bench, counted: list[str]) -> None:
     bench.run(*[bench.make("publish", queue=f"q.{number}", message=str(number)) for number in range(1000)])
     assert consume(bench) == "0", "this one has looked at all, in steps"
@@ -153,6 +154,7 @@ def test_queues_that_come_and_go_are_reached_as_they_are(bench: Bench) -> None:
     assert sorted(bench.do("publish", queuePattern="^q", message="x")["published"]) == ["q.0", "q.2", "q.9"]
 
 
+@pytest.mark.interpreted  # it sets a constant of the protocol
 def test_a_publish_reaches_so_many_queues_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_patterns, "MATCHED_QUEUES_LIMIT", 3)
     for number in range(4):
