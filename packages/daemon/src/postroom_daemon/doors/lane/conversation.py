@@ -124,7 +124,7 @@ class Conversation:
                 self._limits.check_deliverable(connection)
             except CommandError as error:
                 self._broker.return_undelivered(answer)
-                answer = Answer(error=error)
+                answer = Answer(error=error.without_traceback())
         frame = encode_answer(request.wire.request_id, answer)  # first: if it fails, the broker sends an error instead
         connection.end(request)
         connection.put(frame, time.monotonic(), answer)
