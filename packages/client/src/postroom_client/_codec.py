@@ -69,7 +69,9 @@ def encode_payload(command, options):
     """
     payload = ordered_dict()
     rest = dict(options)
+    is_of_delivery = False
     for wire_name, name, kind, _, required, _ in _protocol.FIELDS[command]:
+        is_of_delivery = is_of_delivery or wire_name == "leaseId"
         if name not in rest:
             if required:
                 _check_replaced(command, wire_name, name, options)
@@ -87,6 +89,8 @@ def encode_payload(command, options):
     if rest:
         known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
         raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(rest)), known))
+    if is_of_delivery and "leaseId" not in payload and "messageKey" not in payload:
+        raise InvalidArgument("%s needs message_key or lease_id" % command)
     return payload
 
 

@@ -24,6 +24,9 @@ def payload_of(options):
             value = _json_value(_text(_source(value, option), option), option)
         if value is not None:
             fields[name] = value
+    is_of_delivery = any(name == "leaseId" for name, _, _, _, _, _ in FIELDS[options.command])
+    if is_of_delivery and "leaseId" not in fields and "messageKey" not in fields:
+        raise UsageError("--message-key or --lease-id is required")
     for number, item in enumerate(fields.get("messages") or ()):
         if isinstance(item, dict) and "message" not in item:
             raise UsageError("--messages: item %d (the first is 0) has no message" % number)
