@@ -98,6 +98,16 @@ def test_rates_fall_and_the_waits_of_the_last_minute_remain(bench: Bench) -> Non
     assert shown["retention"] == {"n": 0}
 
 
+def test_each_part_of_a_gathered_message_is_a_publish(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy={"statistics": {"enabled": True}, "gatherWindowSec": 1})
+    for _ in range(3):
+        bench.publish("q")
+    bench.clocks.pass_ms(1000)
+    bench.do("consume_next", queue="q")
+    (shown,) = bench.do("queue_statistics", queue="q")["queues"]
+    assert (shown["published"]["count"], shown["delivered"]["count"]) == (3, 1)
+
+
 def test_a_delayed_message_waits_from_its_time_on(bench: Bench) -> None:
     measured(bench, "q")
     bench.publish("q", delayMs=5000)

@@ -54,6 +54,19 @@ def test_a_peer_that_sends_nonsense_or_half_a_request_is_closed(daemon, make_gat
     assert gateway.metric('postroom_gateway_slow_peers_total{door="lmq-rpc"}') == 1
 
 
+def test_incomplete_requests_of_all_peers_are_bounded_together(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\nbuffer_bytes = 20000\n" + DOORS).start()
+    request = call(1, "push", "q", "x" * 15_000)
+    with gateway.connect("lmq-rpc") as first, gateway.connect("lmq-rpc") as second:
+        first.sendall(request[:-1])
+        wait_until(lambda: gateway.metric("postroom_gateway_buffered_bytes") > 14_000, "the first peer is received")
+        second.sendall(request[:-1])
+        assert receive_all(second) == b""
+        first.sendall(request[-1:])
+        assert next(answers(first)) == [1, 1, None, "ok"]
+    assert gateway.metric("postroom_gateway_buffered_bytes") == 0
+
+
 def test_a_peer_that_closes_its_side_gets_the_answers_to_what_it_has_sent(gateway):
     with gateway.connect("lmq-rpc") as peer:
         peer.sendall(b"".join(call(number, "push", "q", number) for number in range(20)))

@@ -154,8 +154,9 @@ class Peer(Protocol):
         peer, nothing more is read from it. ``is_waiting`` says that it may wait for a message. An exception is logged,
         and closes the connection."""
 
-    def expect(self, is_incomplete: bool) -> None:
-        """Say whether what was received ends inside a request: a peer that does not complete it in time is closed."""
+    def expect(self, pending_bytes: int) -> None:
+        """Say how many bytes of an incomplete request were received; 0: what was received ends with a request. A peer
+        that does not complete it in time is closed, and so is one whose bytes are too many for all peers together."""
 
     def close(self) -> None:
         """Close the connection, after what was written."""

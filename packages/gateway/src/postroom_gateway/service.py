@@ -228,7 +228,11 @@ class Gateway:
         self._lane.end_waits()
         for opened in self._doors.values():
             opened.door.stop()
+        next_tick_s = loop.time()
         while any(one.door.connections for one in self._doors.values()) and loop.time() < until_s:
+            if loop.time() >= next_tick_s:
+                self._tick()
+                next_tick_s += 1.0
             await asyncio.sleep(0.02)
         for opened in self._all():
             opened.listener.close()

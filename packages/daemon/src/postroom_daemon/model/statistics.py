@@ -31,6 +31,7 @@ _SAMPLES_A_SECOND: Final = 100
 _WEIGHTS: Final = tuple(1 - math.exp(-_TICK_MS / 60_000 / minutes) for minutes in (1, 5, 15, 1440))
 _NAMES: Final = ("oneMinute", "fiveMinutes", "fifteenMinutes", "oneDay")
 _QUEUE_DELETED: Final = EventType.QUEUE_DELETED
+_PART_APPENDED: Final = EventType.PART_APPENDED
 
 
 class Meter:
@@ -113,7 +114,13 @@ class Statistics(Observer):
     has published and delivered counts once it is durable."""
 
     event_types: ClassVar[frozenset[EventType]] = frozenset(
-        {EventType.RELEASED, EventType.REPROCESSED, EventType.UNHELD, EventType.QUEUE_DELETED}
+        {
+            EventType.RELEASED,
+            EventType.REPROCESSED,
+            EventType.UNHELD,
+            EventType.PART_APPENDED,
+            EventType.QUEUE_DELETED,
+        }
     )
 
     def __init__(self, observers: Observers, chance: Callable[[], float]) -> None:
@@ -155,10 +162,14 @@ class Statistics(Observer):
             self._pending.append((entry.queue, now, max(0, now - since) / 1000))
 
     def folded(self, event: Event) -> None:
-        """A message waits again from this moment on, or a queue is gone."""
+        """A message waits again from this moment on, has got a further part, or a queue is gone."""
         if event["type"] == _QUEUE_DELETED:
             self._queues.pop(event["queue"], None)
-        elif event["queue"] in self._queues:
+        elif event["queue"] not in self._queues:
+            return
+        elif event["type"] == _PART_APPENDED:
+            self._pending.append((event["queue"], event["engineMs"], -1.0))
+        else:
             returned = self._returned
             if len(returned) >= _RETURNS_LIMIT:
                 del returned[next(iter(returned))]

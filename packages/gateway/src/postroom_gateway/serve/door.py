@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from ..observe.counters import DoorCounters
 from .authentication import Authenticator, Directory
 from .limits import Limits
+
+log = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
@@ -47,8 +50,9 @@ class Door:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # what it returns is gone with its client
+        error = None if task.cancelled() else task.exception()
+        if error:  # nobody waits for it: its client has gone
+            log.warning("%s: a message was not returned, and comes again when its lease ends: %s", self.name, error)
 
     def reload(self, directory: Directory) -> None:
         """Replace the principals, also for connections that are open."""

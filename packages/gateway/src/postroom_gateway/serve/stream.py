@@ -35,7 +35,7 @@ class StreamConnection(asyncio.Protocol):
         self._unread = bytearray()  # what has arrived, and waits for requests to end
         self._resumes: asyncio.TimerHandle | None = None  # for a peer that asks too fast
         self._deadline_s = 0.0
-        self._is_incomplete = False
+        self._pending_bytes = 0  # of a request that is not complete
         self._is_reading = True
         self._is_blocked = False
         self._ends = False
@@ -71,11 +71,19 @@ class StreamConnection(asyncio.Protocol):
                 self._resumes.cancel()
             self._resumes = self._loop.call_later(delay_s, self._go_on)
 
-    def expect(self, is_incomplete: bool) -> None:
+    def expect(self, pending_bytes: int) -> None:
         """As ``Peer.expect``."""
-        if is_incomplete and not self._is_incomplete:
-            self._deadline_s = self._loop.time() + self._door.limits.settings.header_seconds
-        self._is_incomplete = is_incomplete
+        limits = self._door.limits
+        if pending_bytes and not self._pending_bytes:
+            self._deadline_s = self._loop.time() + limits.settings.header_seconds
+        limits.buffered_bytes += pending_bytes - self._pending_bytes
+        self._pending_bytes = pending_bytes
+        if pending_bytes and limits.buffered_bytes > limits.settings.buffer_bytes:
+            log.warning("a peer of %s is closed: too many bytes are being received from all peers", self._door.name)
+            self._door.counters.refused_requests += 1
+            self._unread.clear()
+            self._ends = True
+            self.abort()
 
     def close(self) -> None:
         """As ``Peer.close``."""
@@ -107,6 +115,8 @@ class StreamConnection(asyncio.Protocol):
         self._door.limits.leave(self._address)
         self._door.connections.discard(self)
         self._unread.clear()
+        self._door.limits.buffered_bytes -= self._pending_bytes
+        self._pending_bytes = 0
         if self._resumes:
             self._resumes.cancel()
         for task in self._tasks:
@@ -169,7 +179,7 @@ class StreamConnection(asyncio.Protocol):
 
     def check(self, now_s: float) -> None:
         """As ``Connection.check``."""
-        is_slow = self._is_blocked or (self._is_incomplete and self._is_reading)
+        is_slow = self._is_blocked or (self._pending_bytes and self._is_reading)
         if is_slow and now_s >= self._deadline_s:
             self._door.counters.slow_peers += 1
             self.abort()

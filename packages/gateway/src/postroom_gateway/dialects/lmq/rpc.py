@@ -46,7 +46,7 @@ class RpcHandler:
             while (frame := self._frames.next()) is not None:
                 request = read_request(frame)
                 self._peer.start(self._respond(request), is_waiting=request.method in PULLS)
-        self._peer.expect(is_incomplete=self._frames.pending_bytes > 0)
+        self._peer.expect(self._frames.pending_bytes)
 
     async def _respond(self, request: Request) -> None:
         """Execute a request, and answer it unless it is a notification."""
@@ -63,15 +63,15 @@ class RpcHandler:
         """The encoded result of a request. Raises ``RpcError``."""
         try:
             result = await call(self._queues, request)
+            if not isinstance(result, Pulled):
+                return result
+            if request.number is None or not self._peer.is_open:
+                await self._queues.give_back(result)
+                return EMPTY
         except WaitEnded:
             return EMPTY
         except DaemonUnavailable:
             raise thrown("unavailable") from None
-        if not isinstance(result, Pulled):
-            return result
-        if request.number is None or not self._peer.is_open:
-            await self._queues.give_back(result)
-            return EMPTY
         try:
             return await encode_pulled(result)
         except asyncio.CancelledError:  # the peer has gone meanwhile
