@@ -127,7 +127,9 @@ def _windowed_publisher(ipc: str, client_id: str) -> Publish:
     """Each call sends a request over the lane, and takes the answer to one that was sent ``WINDOW`` calls before."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(_PATIENCE_S)
-    connection.connect(os.path.join(ipc, "lane.sock"))
+    directory = os.open(ipc, os.O_PATH | os.O_DIRECTORY)  # the path of a socket has at most 107 bytes
+    connection.connect(f"/proc/self/fd/{directory}/lane.sock")
+    os.close(directory)
     head, tail = _envelope(client_id)
     numbers = itertools.count()
     received = bytearray()

@@ -216,6 +216,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "pause": _asking("pause", queue="q"),
     "resume": _asking("resume", queue="q"),
     "set_policy": _asking("set_policy", queue="q", policy={"retry": {"limit": 2}}),
+    "set_policy_patterns": _asking("set_policy_patterns", patterns=[{"pattern": "q", "policy": {"ttlSec": 60}}]),
     "questions": _asking("list_dlq", queue="q"),
     "hold": _hold,
     "unhold": _unhold,

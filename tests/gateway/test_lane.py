@@ -28,6 +28,13 @@ def test_a_pull_waits_until_there_is_a_message(gateway):
         assert receive_answer(peer).body == b"x"
 
 
+def test_a_socket_with_a_longer_path_than_sockets_may_have_is_reached(daemon, make_gateway, tmp_path):
+    far = tmp_path / ("far" * 60)
+    far.symlink_to(daemon.ipc)
+    gateway = make_gateway(daemon, SETTINGS.format(far / "lane.sock", 60) + DOORS).start()
+    assert gateway.ask("POST", "/messages/q", b"x").status == 200
+
+
 def test_a_client_that_has_gone_waits_no_longer_and_takes_no_message(gateway):
     for _ in range(3):
         with gateway.connect() as peer:

@@ -32,7 +32,15 @@ def page(share: Path, command: Command) -> str:
     """The text of a command's page, without roff's escapes."""
     section = section_of(command)
     text = (share / "man" / f"man{section}" / f"{command.page}.{section}").read_text("ascii")
-    for escape, char in (("\\-", "-"), ("\\fB", ""), ("\\fI", ""), ("\\fR", ""), ("\\(ga", "`"), ("\\(ti", "~")):
+    for escape, char in (
+        ("\\-", "-"),
+        ("\\fB", ""),
+        ("\\fI", ""),
+        ("\\fR", ""),
+        ("\\(ga", "`"),
+        ("\\(ti", "~"),
+        ("\\(ha", "^"),
+    ):
         text = text.replace(escape, char)
     return text
 
@@ -94,7 +102,7 @@ def completed(share: Path, program: str, *words: str) -> list[str]:
     ("words", "offered"),
     [
         (["publish-"], ["publish-batch"]),
-        (["policy", ""], ["get", "set"]),
+        (["policy", ""], ["get", "set", "patterns", "set-patterns"]),
         (["schedule", "se"], ["set"]),
         (["pause", "--op"], ["--operation"]),
         (["pause", "--operation", ""], ["consume", "publish"]),

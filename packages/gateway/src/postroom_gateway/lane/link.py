@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -119,7 +120,7 @@ class Link(asyncio.Protocol):
             try:
                 async with asyncio.timeout(_CONNECT_S):
                     self.greeting = await self._connect()
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 self._note(_sentence(error, self._path))
                 if self._transport:
                     self._transport.abort()
@@ -142,12 +143,17 @@ class Link(asyncio.Protocol):
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
 
     async def _connect(self) -> Greeting:
-        path = str(self._path)
-        if len(path.encode()) > _PATH_LIMIT:
-            raise ValueError(f"the path of the socket is longer than {_PATH_LIMIT} bytes")
         self._reader = FrameReader(2 * REQUEST_BYTES_CEILING)
         self._greeted, self._lost = self._loop.create_future(), self._loop.create_future()
-        await self._loop.create_unix_connection(lambda: self, path)
+        if len(os.fsencode(self._path)) <= _PATH_LIMIT:
+            await self._loop.create_unix_connection(lambda: self, self._path)
+        else:
+            directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                path = f"/proc/self/fd/{directory}/{self._path.name}"
+                await self._loop.create_unix_connection(lambda: self, path)
+            finally:
+                os.close(directory)
         assert self._transport
         hello = {"hello": {"versions": [LANE_VERSION], "clientId": self._client_id}}
         self._transport.write(encode_frame(orjson.dumps(hello)))
