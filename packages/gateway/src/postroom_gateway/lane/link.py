@@ -146,7 +146,7 @@ class Link(asyncio.Protocol):
         self._reader = FrameReader(2 * REQUEST_BYTES_CEILING)
         self._greeted, self._lost = self._loop.create_future(), self._loop.create_future()
         if len(os.fsencode(self._path)) <= _PATH_LIMIT:
-            await self._loop.create_unix_connection(lambda: self, self._path)
+            await self._loop.create_unix_connection(lambda: self, str(self._path))
         else:
             directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
