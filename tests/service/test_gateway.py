@@ -73,6 +73,7 @@ def test_a_restart_loses_no_connection(machine: Machine) -> None:
 
 
 def test_an_invalid_configuration_fails_the_reload_and_changes_nothing(machine: Machine) -> None:
+    machine.run("systemctl", "start", SOCKET, SERVICE)
     good = machine.run("cat", FILE)
     machine.write(FILE, good + "[limits]\nconections = 1\n")
     refused = machine.ask("systemctl", "reload", SERVICE)

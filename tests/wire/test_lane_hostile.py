@@ -115,8 +115,9 @@ def test_many_connections_of_many_sizes_cost_bounded_memory(make_daemon: MakeDae
                 peer.connect(str(daemon.ipc / "lane.sock"))
                 peer.send(frame({"hello": {"versions": [1], "clientId": f"c{number}"}}))
                 peer.send(half[: 50_000 if number % 2 else 9])
-        daemon.wait(lambda: daemon.ask("metrics")["lane"]["connections"] > 50, "many are connected")
-        assert daemon.ask("metrics")["lane"]["connections"] <= 400
+        daemon.wait(
+            lambda: 50 < daemon.ask("metrics")["lane"]["connections"] <= 400, "many are connected, none too many"
+        )
         assert daemon.resident_kb() - before_kb < 30_000
     daemon.wait(lambda: daemon.ask("metrics")["lane"]["connections"] == 0, "all are gone")
 
@@ -136,7 +137,8 @@ def test_without_descriptors_those_who_are_connected_are_served_and_the_others_w
             peers = [opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(6)]
             for peer in peers:
                 peer.connect(str(daemon.ipc / "lane.sock"))
-                peer.sendall(frame({"hello": {"versions": [1], "clientId": "c"}}))
+                with contextlib.suppress(BrokenPipeError):  # it may be refused by now
+                    peer.sendall(frame({"hello": {"versions": [1], "clientId": "c"}}))
             daemon.wait(lambda: daemon.log().count("lane: [Errno 24]") >= 1, "there are no more descriptors")
             used_s = cpu_s(daemon)
             daemon.wait(lambda: daemon.log().count("lane: [Errno 24]") >= 3, "it tries again, once a second")

@@ -43,6 +43,7 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     override = {path: value for path, value in before.items() if path not in removed} | layer
     drafts: list[Draft] = []
     if record:
+        check_creation(fields["createWith"] or {})  # a mistyped key must not pass because the queue exists
         created_with = record.created_with
     else:
         created_with = creation_layer(context, queue, fields["createWith"] or {})
@@ -60,6 +61,7 @@ def get_policy(context: Context, fields: Fields) -> Decision:
         existing_queue(context, queue, None)
     else:
         context.require(None, queue)
+        check_creation(create_with)
     record = context.store.queue(queue)
     data = policy_to_wire(queue, context.store, context.policies)
     override, created_with = (record.override, record.created_with) if record else (NO_LAYER, NO_LAYER)
