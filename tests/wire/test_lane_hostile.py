@@ -137,7 +137,7 @@ def test_without_descriptors_those_who_are_connected_are_served_and_the_others_w
             peers = [opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(6)]
             for peer in peers:
                 peer.connect(str(daemon.ipc / "lane.sock"))
-                with contextlib.suppress(BrokenPipeError):  # it may be refused by now
+                with contextlib.suppress(ConnectionError):  # it may be refused by now
                     peer.sendall(frame({"hello": {"versions": [1], "clientId": "c"}}))
             daemon.wait(lambda: daemon.log().count("lane: [Errno 24]") >= 1, "there are no more descriptors")
             used_s = cpu_s(daemon)
@@ -146,7 +146,8 @@ def test_without_descriptors_those_who_are_connected_are_served_and_the_others_w
             assert served.ask("health", {})
         for peer in peers:
             peer.settimeout(60)
-            assert peer.recv(1 << 16)
+            with contextlib.suppress(ConnectionError):
+                assert peer.recv(1 << 16)
 
 
 # --- the name of the socket, and its permissions ----------------------------------------------------------------------
