@@ -144,10 +144,13 @@ def test_without_descriptors_those_who_are_connected_are_served_and_the_others_w
             daemon.wait(lambda: daemon.log().count("lane: [Errno 24]") >= 3, "it tries again, once a second")
             assert cpu_s(daemon) - used_s < 0.5
             assert served.ask("health", {})
+        answered = 0
         for peer in peers:
             peer.settimeout(60)
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError):  # one that was refused
                 assert peer.recv(1 << 16)
+                answered += 1
+        assert answered >= 2
 
 
 # --- the name of the socket, and its permissions ----------------------------------------------------------------------

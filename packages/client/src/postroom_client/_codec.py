@@ -69,9 +69,7 @@ def encode_payload(command, options):
     """
     payload = ordered_dict()
     rest = dict(options)
-    is_of_delivery = False
     for wire_name, name, kind, _, required, _ in _protocol.FIELDS[command]:
-        is_of_delivery = is_of_delivery or wire_name == "leaseId"
         if name not in rest:
             if required:
                 _check_replaced(command, wire_name, name, options)
@@ -89,9 +87,15 @@ def encode_payload(command, options):
     if rest:
         known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
         raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(rest)), known))
-    if is_of_delivery and "leaseId" not in payload and "messageKey" not in payload:
+    if lacks_delivery(command, payload):
         raise InvalidArgument("%s needs message_key or lease_id" % command)
     return payload
+
+
+def lacks_delivery(command, payload):
+    """Return whether ``command`` is about a delivery, and its payload names neither the message nor the lease."""
+    is_about_one = any(field[0] == "leaseId" for field in _protocol.FIELDS[command])
+    return is_about_one and "messageKey" not in payload and "leaseId" not in payload
 
 
 def _check_replaced(command, wire_name, name, options):

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from .._codec import encode_base64
+from .._codec import encode_base64, lacks_delivery
 from .._compat import ordered_dict
 from .._protocol import FIELDS, REQUEST_BYTES_DEFAULT
 from .names import option_names
@@ -24,8 +24,7 @@ def payload_of(options):
             value = _json_value(_text(_source(value, option), option), option)
         if value is not None:
             fields[name] = value
-    is_of_delivery = any(name == "leaseId" for name, _, _, _, _, _ in FIELDS[options.command])
-    if is_of_delivery and "leaseId" not in fields and "messageKey" not in fields:
+    if lacks_delivery(options.command, fields):
         raise UsageError("--message-key or --lease-id is required")
     for number, item in enumerate(fields.get("messages") or ()):
         if isinstance(item, dict) and "message" not in item:

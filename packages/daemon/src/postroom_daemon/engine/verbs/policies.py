@@ -43,7 +43,8 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     override = {path: value for path, value in before.items() if path not in removed} | layer
     drafts: list[Draft] = []
     if record:
-        check_creation(fields["createWith"] or {})  # a mistyped key must not pass because the queue exists
+        if fields["createWith"] is not None:  # a mistyped key must not pass because the queue exists
+            check_creation(fields["createWith"])
         created_with = record.created_with
     else:
         created_with = creation_layer(context, queue, fields["createWith"] or {})
