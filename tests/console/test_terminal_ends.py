@@ -28,6 +28,14 @@ def _ends(shown: Terminal) -> int:
     return status
 
 
+def _command(directory: Path, code: str) -> Path:
+    """A ``postroom-console`` that runs this code in the place of ``cli.main()``."""
+    command = directory / "postroom-console"
+    command.write_text(f"#!{sys.executable}\nfrom postroom_console import cli\n{code}")
+    command.chmod(0o755)
+    return command
+
+
 def test_a_console_that_does_not_end_in_order_is_killed_in_time() -> None:
     assert FORCED_END_S < GONE_S
 
@@ -73,6 +81,39 @@ def test_it_ends_with_its_terminal(site: Path, is_controlling: bool, ignored: tu
         assert _ends(shown) == 128 + signal.SIGHUP
 
 
+def test_a_hang_up_that_is_noticed_after_its_signal_changes_no_status(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = _command(
+        tmp_path,
+        """
+import threading
+from postroom_console.tui.driver import TerminalDriver
+
+force_end = TerminalDriver._force_end
+
+def force_end_late(self, status):
+    if threading.current_thread().name == "terminal-hang-up":
+        while not self._event_loop.is_closed():
+            pass
+    force_end(self, status)
+
+TerminalDriver._force_end = force_end_late
+try:
+    cli.main()
+finally:
+    for thread in threading.enumerate():
+        if thread.name == "terminal-hang-up":
+            thread.join()
+""",
+    )
+    monkeypatch.setattr("tests.console.terminal.COMMAND", command)
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.hang_up()
+        assert _ends(shown) == 128 + signal.SIGHUP
+
+
 def test_an_inherited_ignored_hangup_ends_nothing(site: Path) -> None:
     with terminal("--root", str(site), ignored=(signal.SIGHUP,)) as shown:
         shown.sees("paused", "RUN")
@@ -95,14 +136,9 @@ def test_a_signal_ends_it_even_if_the_terminal_line_is_stopped(site: Path) -> No
 def test_an_end_by_force_leaves_the_terminal_as_it_was(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = tmp_path / "postroom-console"
-    command.write_text(f"""#!{sys.executable}
-from postroom_console import cli
-from postroom_console.tui import driver
-driver.FORCED_END_S = 0
-cli.main()
-""")
-    command.chmod(0o755)
+    command = _command(
+        tmp_path, "from postroom_console.tui import driver\n\ndriver.FORCED_END_S = 0\ncli.main()\n"
+    )
     monkeypatch.setattr("tests.console.terminal.COMMAND", command)
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")

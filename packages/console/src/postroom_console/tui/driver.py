@@ -179,7 +179,8 @@ class TerminalDriver(Driver):
             if any(events & _HUNG_UP for _, events in poll.poll(_HANG_UP_CHECK_S * 1000)):
                 status = 128 + signal.SIGHUP
                 self._force_end(status)
-                self._event_loop.call_soon_threadsafe(self._console.exit, None, status)
+                with suppress(RuntimeError):  # SIGHUP came first, and the loop is closed by now
+                    self._event_loop.call_soon_threadsafe(self._console.exit, None, status)
                 return
 
     def _end(self, status: int) -> None:
