@@ -30,8 +30,11 @@ def test_the_oldest_versions_are_required_if_ci_is_set() -> None:
     assert not (os.environ.get("CI") and missing), f"CI needs Python {', '.join(missing)}, by pyenv or on the PATH"
 
 
-def test_the_client_passes_its_tests(interpreter: str, vendored: Path) -> None:
-    done = run(interpreter, vendored, "-m", "unittest", "discover", "-s", str(LEGACY))
+def test_the_client_passes_its_tests(interpreter: str, vendored: Path, request: pytest.FixtureRequest) -> None:
+    """On the versions between the oldest and the newest without those of the command line, which start a process each
+    and are most of the time."""
+    pattern = "test_*[!e].py" if request.node.get_closest_marker("slow") else "test_*.py"
+    done = run(interpreter, vendored, "-m", "unittest", "discover", "-s", str(LEGACY), "-p", pattern)
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout, done.stdout
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.console.exports import Snapshot, busy, export
 from tests.wire.daemon import Daemon, wait_until
 
-EXPORTS = 8
+EXPORTS = 4
 TOTALS = ("published", "leased", "acked", "released", "retried", "died", "dropped", "reprocessed", "held", "moved")
 
 
