@@ -136,9 +136,7 @@ def test_a_signal_ends_it_even_if_the_terminal_line_is_stopped(site: Path) -> No
 def test_an_end_by_force_leaves_the_terminal_as_it_was(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = _command(
-        tmp_path, "from postroom_console.tui import driver\n\ndriver.FORCED_END_S = 0\ncli.main()\n"
-    )
+    command = _command(tmp_path, "from postroom_console.tui import driver\n\ndriver.FORCED_END_S = 0\ncli.main()\n")
     monkeypatch.setattr("tests.console.terminal.COMMAND", command)
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")
