@@ -128,6 +128,24 @@ def test_a_message_may_go_to_the_end_again_and_again_and_stays_there_when_the_po
     assert bodies(daemon, 2) == ["c", "a"]
 
 
+@on_every_store
+def test_what_did_not_reach_its_consumer_keeps_its_place_whatever_the_policy_says(daemon: Daemon) -> None:
+    to_the_end(daemon)
+    for body in "ab":
+        daemon.publish("q", body)
+    daemon.settle("release", daemon.consume("q"), undelivered=True)
+    daemon.restart(kill=True)
+    delivery = daemon.consume("q")["message"]
+    assert (delivery["payload"], delivery["attempt"]) == ("a", 1)
+
+
+def test_a_dead_letter_that_did_not_reach_its_consumer_stays_dead(daemon: Daemon) -> None:
+    daemon.publish("q")
+    daemon.settle("nack", daemon.consume("q"))
+    daemon.settle("release", daemon.consume("q.dlq"), undelivered=True)
+    assert daemon.counts("q") == {"dlq": 1}
+
+
 def test_a_lease_that_runs_out_goes_to_the_end_too_and_only_behind_its_own_priority(daemon: Daemon) -> None:
     to_the_end(daemon, initialDelaySec=0.001)
     for body, priority in (("a", 1), ("b", 1), ("low", 0)):

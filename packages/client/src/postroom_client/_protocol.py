@@ -645,6 +645,14 @@ FIELDS = {
             False,
             "",
         ),
+        (
+            "undelivered",
+            "undelivered",
+            "boolean",
+            "true: the message did not reach its consumer; it returns to its place, whatever the policy says",
+            False,
+            False,
+        ),
     ),
     "extend_lease": (
         (

@@ -196,9 +196,14 @@ class Client(object):
             delay_ms=delay_ms, queue=queue
         )
 
-    def release(self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None):
-        """Return a message unprocessed: it is ready again, and this delivery is not counted as an attempt."""
-        return self._settle("release", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue)
+    def release(
+        self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None, undelivered=None
+    ):
+        """Return a message unprocessed: it is ready again, and this delivery is not counted as an attempt. With
+        ``undelivered``, it goes to its old place also where returned messages go to the end."""
+        return self._settle(
+            "release", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue, undelivered=undelivered
+        )
 
     def extend_lease(
         self, message_key=None, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None, queue=None

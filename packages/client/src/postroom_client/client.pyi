@@ -136,6 +136,7 @@ class Client:
         consumer_id: str | None = None,
         timeout: float | None = None,
         queue: str | None = None,
+        undelivered: bool | None = None,
     ) -> dict[str, Any]: ...
     def extend_lease(
         self,

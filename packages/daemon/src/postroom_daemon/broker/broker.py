@@ -287,7 +287,7 @@ class Broker:
             if now - self._marked_at >= MARK_EVERY_MS:
                 transaction.mark()
             if self._undelivered:
-                transaction.give_back(self._undelivered)
+                transaction.return_undelivered(self._undelivered)
         for position, request in enumerate(requests):
             if transaction.is_full:
                 self._scheduler.put_back(requests[position:])

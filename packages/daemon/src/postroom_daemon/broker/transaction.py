@@ -19,7 +19,7 @@ from ..engine.context import Context, Decision, Draft, Work, no_message
 from ..engine.decide import decide
 from ..engine.replies import reply_to
 from ..engine.verbs.consume import Expired, QueueMissing
-from ..engine.verbs.settle import body_lost, returned
+from ..engine.verbs.settle import body_lost, undelivered
 from ..model.principal import Principal
 from ..model.records import FACT_DRAINING, QueueRecord
 from ..model.request import Answer, Request, body_bytes
@@ -153,13 +153,9 @@ class Transaction:
         for key in keys:
             self.group.record([body_lost(context, key)])
 
-    def give_back(self, leases: Iterable[tuple[str, str]]) -> None:
+    def return_undelivered(self, leases: Iterable[tuple[str, str]]) -> None:
         """End leases that did not reach their consumer, as if the messages had not been delivered."""
-        drafts = [
-            draft | {"undelivered": True}
-            for key, lease in leases
-            for draft in returned(self._state.store.get(key), lease)
-        ]
+        drafts = [draft for key, lease in leases for draft in undelivered(self._state.store.get(key), lease)]
         if drafts:
             self.group.record(drafts)
             for queue in dict.fromkeys(self._woken_by(drafts)):

@@ -142,24 +142,26 @@ class Lane:
             return
         if pending.future.done() and not pending.future.cancelled():
             if not pending.future.exception():
-                self._return_lease(pending.future.result()[0], envelope)
+                self._return_undelivered(pending.future.result()[0], envelope)
             return
         pending.is_abandoned = True
-        pending.on_late = lambda header: self._return_lease(header, envelope)
+        pending.on_late = lambda header: self._return_undelivered(header, envelope)
         link.cancel(pending)
 
-    def _return_lease(self, header: dict[str, Any], envelope: dict[str, Any]) -> None:
+    def _return_undelivered(self, header: dict[str, Any], envelope: dict[str, Any]) -> None:
+        """Return what an answer to ``consume_next`` leased: to its place, and the delivery does not count."""
         data = header.get("data") or {}
-        lease, message = data.get("lease"), data.get("message")
-        if not lease or not message:
-            return
-        self.returned_leases += 1
-        payload = {"queue": message["queue"], "messageKey": lease["messageKey"], "leaseId": lease["leaseId"]}
-        released = self._pending(
-            {"as": envelope["as"], "door": envelope["door"], "command": Command.RELEASE, "payload": payload}
-        )
-        released.future.cancel()  # nobody waits for this answer
-        self._first.send(released)
+        for delivery in data.get("messages") or [data]:
+            if not delivery.get("lease"):
+                continue
+            self.returned_leases += 1
+            lease = delivery["lease"]
+            payload = {"messageKey": lease["messageKey"], "leaseId": lease["leaseId"], "undelivered": True}
+            released = self._pending(
+                {"as": envelope["as"], "door": envelope["door"], "command": Command.RELEASE, "payload": payload}
+            )
+            released.future.cancel()  # nobody waits for this answer
+            self._first.send(released)
 
     # --- connections --------------------------------------------------------------------------------------------------
 

@@ -45,13 +45,15 @@ def nack(context: Context, fields: Fields) -> Decision:
 
 
 def release(context: Context, fields: Fields) -> Decision:
-    """Return a message as if it had not been delivered, to its place or to the end by the policy. Raises what ``ack``
-    raises."""
+    """Return a message as if it had not been delivered: to its place, or to the end if the policy says so and a
+    consumer got it. Raises what ``ack`` raises."""
     entry = _leased_message(context, fields)
-    drafts = returned(entry, entry.lease_id)
-    if entry.state is not State.DEAD:
-        drafts[-1] |= _return_to(entry, context.policies.effective(entry.queue, context.store.queue(entry.queue)))
-    return Decision(drafts)
+    draft = _released(entry)
+    if fields["undelivered"]:
+        draft["undelivered"] = True
+    elif entry.state is not State.DEAD:
+        draft |= _return_to(entry, context.policies.effective(entry.queue, context.store.queue(entry.queue)))
+    return Decision([draft])
 
 
 def extend_lease(context: Context, fields: Fields) -> Decision:
@@ -131,13 +133,18 @@ def _released_dead_letter(entry: Entry) -> Draft:
     return about(EventType.RELEASED, entry) | {"attempt": entry.attempt, "state": State.DEAD}
 
 
-def returned(entry: Entry | None, lease: str) -> list[Draft]:
-    """The events for a lease that never reached its consumer: the message returns as if it had not been delivered."""
-    if entry is None or entry.lease_id != lease:
-        return []  # the lease has ended meanwhile
+def _released(entry: Entry) -> Draft:
+    """The end of a lease as if the message had not been delivered."""
     if entry.state is State.DEAD:
-        return [_released_dead_letter(entry)]
-    return [about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}]
+        return _released_dead_letter(entry)
+    return about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}
+
+
+def undelivered(entry: Entry | None, lease: str) -> list[Draft]:
+    """The event for a lease that never reached its consumer; none if it has ended meanwhile."""
+    if entry is None or entry.lease_id != lease:
+        return []
+    return [_released(entry) | {"undelivered": True}]
 
 
 def key_by_lease(context: Context, fields: Fields) -> str:

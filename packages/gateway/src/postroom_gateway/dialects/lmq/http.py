@@ -149,7 +149,7 @@ class LmqHttp:
         if pulled is None:
             return HttpResponse(204)
         headers, body = encode_pulled(pulled, form)
-        return HttpResponse(200, headers, body, undelivered=lambda: queues.give_back(pulled))
+        return HttpResponse(200, headers, body, undelivered=lambda: queues.return_undelivered(pulled))
 
     async def _reply(self, queues: Queues, request: HttpRequest, segments: list[bytes]) -> HttpResponse:
         reply = parse_reply(_parameters(request.query).get("reply"))

@@ -127,10 +127,11 @@ class Queues:
             raise QueueNotFound(queue)
         raise DeliveryNotFound(message_id)
 
-    async def give_back(self, pulled: Pulled) -> None:
-        """Return a message that never reached its client; the delivery does not count."""
+    async def return_undelivered(self, pulled: Pulled) -> None:
+        """Return a message that never reached its client: to its place, and the delivery does not count."""
+        payload = {"leaseId": pulled.message_id, "queue": pulled.queue, "undelivered": True}
         try:
-            await self._ask(Command.RELEASE, {"leaseId": pulled.message_id, "queue": pulled.queue})
+            await self._ask(Command.RELEASE, payload)
         except CommandError as error:
             if error.code not in _NOT_LEASED:
                 raise

@@ -66,7 +66,7 @@ class RpcHandler:
             if not isinstance(result, Pulled):
                 return result
             if request.number is None or not self._peer.is_open:
-                await self._queues.give_back(result)
+                await self._queues.return_undelivered(result)
                 return EMPTY
         except WaitEnded:
             return EMPTY
@@ -75,5 +75,5 @@ class RpcHandler:
         try:
             return await encode_pulled(result)
         except asyncio.CancelledError:  # the peer has gone meanwhile
-            await self._queues.give_back(result)
+            await self._queues.return_undelivered(result)
             raise
