@@ -166,6 +166,7 @@ class Lane(Door):
     def reload(self, settings: Settings) -> None:
         """See ``Door``."""
         self._settings = self._limits.settings = settings
+        self._senders.forget()
 
     def figures(self) -> dict[str, int]:
         """See ``Door``."""

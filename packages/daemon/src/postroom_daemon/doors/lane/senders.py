@@ -13,8 +13,8 @@ from ...model.principal import Principal
 from ...policy.access import may_use_response_dir
 from .connection import Connection
 
-#: Most client ids whose owners are cached.
-_OWNERS_LIMIT: Final = 4096
+#: Most client ids whose owners are cached, and most senders.
+_CACHE_LIMIT: Final = 4096
 _UNKNOWN: Final = -1
 
 
@@ -34,10 +34,12 @@ class Senders:
         self._owner_of = owner_of
         self._is_gateway = is_gateway
         self._owners: dict[str, int | None] = {}
+        self._accepted: dict[tuple[object, ...], Sender] = {}
 
     def forget(self) -> None:
-        """Look up again who owns each client id. Called about once a second."""
+        """Decide anew who sends what. Called about once a second, and when the configuration changes."""
         self._owners.clear()
+        self._accepted.clear()
 
     def greet(self, connection: Connection, client_id: str, door: Any) -> None:
         """A client introduces itself with ``hello``. Raises ``CommandError`` if it is refused."""
@@ -57,6 +59,20 @@ class Senders:
 
     def of(self, connection: Connection, wire: WireRequest) -> Sender:
         """The sender of a request."""
+        key = (connection.uid, connection.door, wire.client_id, wire.has_client_id, wire.acts_as, wire.door)
+        try:
+            sender = self._accepted.get(key)
+        except TypeError:  # a name that is no text
+            return self._decide(connection, wire)
+        if sender is None:
+            sender = self._decide(connection, wire)
+            if not sender.problem:
+                if len(self._accepted) >= _CACHE_LIMIT:
+                    self._accepted.clear()
+                self._accepted[key] = sender
+        return sender
+
+    def _decide(self, connection: Connection, wire: WireRequest) -> Sender:
         uid, client_id, door = connection.uid, wire.client_id, connection.door
         own = Principal(client_id, uid)
         if wire.acts_as is None and wire.door is None:
@@ -85,7 +101,7 @@ class Senders:
     def _owner(self, client_id: str) -> int | None:
         owner = self._owners.get(client_id, _UNKNOWN)
         if owner == _UNKNOWN:
-            if len(self._owners) >= _OWNERS_LIMIT:
+            if len(self._owners) >= _CACHE_LIMIT:
                 self._owners.clear()
             owner = self._owners[client_id] = self._owner_of(client_id)
         return owner
