@@ -147,6 +147,7 @@ HELP_OF = {
     ("consume_next", "queuePattern"): "regular expression: consume from any queue in whose name it is found",
     ("get_policy", "createWith"): "JSON object, or @FILE: if the queue does not exist, show its policy as if "
     "it were created with this one",
+    ("release", "undelivered"): "it did not reach its consumer: return it to its place, whatever the policy says",
     ("consume_next", "max"): "maximum number of messages to lease (1)",
     ("move", "messageKey"): "key of one message (without it, --queue, --state and --filter select)",
     ("reprocess_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",

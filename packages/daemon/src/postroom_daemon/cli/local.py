@@ -134,7 +134,11 @@ _HELP_OF: Final = {
     (
         Command.NACK,
         "delayMs",
-    ): "Milliseconds until it is retried, with --requeue (default: by the queue's policy)."
+    ): "Milliseconds until it is retried, with --requeue (default: by the queue's policy).",
+    (
+        Command.RELEASE,
+        "undelivered",
+    ): "It did not reach its consumer: return it to its place, whatever the policy says.",
 }
 for _command in (Command.ACK, Command.ACK_AND_PUBLISH, Command.NACK, Command.RELEASE, Command.EXTEND_LEASE):
     _HELP_OF[_command, "messageKey"] = "Key of the message, as consume prints it; --lease-id alone is enough."
