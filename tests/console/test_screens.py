@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from postroom_console.data.config import Config
@@ -27,6 +29,16 @@ def test_queues_with_trouble_come_first_and_say_what_is_wrong(daemon: Daemon) ->
         assert names == ["paused", "with-dead-letters", "a-quiet-one"]
 
     sit_down(daemon, visit)
+
+
+def test_health_shows_the_time_of_the_last_request(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.keys("5")
+        time_of_day = re.compile(r"lastRequestMs \d\d[: ]\d\d:\d\d")
+        await desk.waits(lambda: bool(time_of_day.search(desk.text())), "it is a time, not a count")
+
+    sit_down(daemon, visit, size=(100, 40))
 
 
 def test_a_message_is_shown_completely_with_its_history(daemon: Daemon) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeGuard
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from ...data.text import age, clean, figure, fit, size, width
+from ...data.times import moment
 from ...i18n import mark, tr
 from ..view import View
 from ..widgets import Line
 
 #: Metrics that are shown elsewhere, or are of no use here.
 _CLOCKS: Final = frozenset({"timestamp", "uptimeMs", "asOfEvent", "engineNowMs"})
+#: Metrics that are Unix times in milliseconds, and the first value that is one: in daemons before 0.2 it is a duration.
+_TIMES: Final = frozenset({"lastRequestMs"})
+_FIRST_TIME_MS: Final = 1_000_000_000_000
 
 _NAME: Final = 13
 _BETWEEN: Final = "   "
@@ -50,7 +54,7 @@ class HealthView(View):
         lines = [
             _daemon_line(health, metrics, heard_ms, console.is_stale),
             *_check_lines(health),
-            *_metric_lines(metrics),
+            *_metric_lines(metrics, console.wall_ms()),
             _line(tr("replication"), [tr("not configured")]),
             self._console_line(),
         ]
@@ -117,18 +121,26 @@ def _disk_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator
             yield f"{tr('quarantine')} {size(int(check['quarantineBytes']))}"
 
 
-def _metric_lines(metrics: Mapping[str, Any]) -> list[_Part]:
+def _metric_lines(metrics: Mapping[str, Any], now_ms: int) -> list[_Part]:
     flat = [
-        f"{name} {figure(value)}"
+        f"{name} {_shown(name, value, now_ms)}"
         for name, value in metrics.items()
-        if isinstance(value, int | float) and name not in _CLOCKS
+        if _is_number(value) and name not in _CLOCKS
     ]
     nested = [
-        _line(name, [f"{key} {figure(value)}" for key, value in values.items() if isinstance(value, int | float)])
+        _line(name, [f"{key} {_shown(key, value, now_ms)}" for key, value in values.items() if _is_number(value)])
         for name, values in metrics.items()
-        if isinstance(values, dict) and any(isinstance(value, int | float) for value in values.values())
+        if isinstance(values, dict) and any(_is_number(value) for value in values.values())
     ]
     return ([_line(tr("figures"), flat)] if flat else []) + nested
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float)
+
+
+def _shown(name: str, value: float, now_ms: int) -> str:
+    return moment(int(value), now_ms) if name in _TIMES and value >= _FIRST_TIME_MS else figure(value)
 
 
 def _line(name: str, words: list[str], is_wrong: bool = False) -> _Part:
