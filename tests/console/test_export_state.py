@@ -6,8 +6,11 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from postroom_console.export.lines import of_leased
 from tests.console.exports import Snapshot, busy, export
+from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, wait_until
+from tests.wire.test_gateway_users import ME, SCANNER, Gateway
 
 EXPORTS = 4
 TOTALS = ("published", "leased", "acked", "released", "retried", "died", "dropped", "reprocessed", "held", "moved")
@@ -143,3 +146,24 @@ def test_the_state_of_a_busy_daemon_is_that_of_one_event(daemon: Daemon, tmp_pat
             book.read(daemon, snapshot.header["asOfEvent"])
             assert snapshot.header["consistent"]
             compare(snapshot, book, has_one_page=number % 2 == 1)
+
+
+def test_leases_and_requests_name_the_principal_of_a_gateway_and_requests_its_door(
+    make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    daemon = make_daemon(config={"gateway": {"users": ME}}).start()
+    with Gateway(daemon, "lmq-http") as gateway:
+        gateway.of(SCANNER, "publish", {"queue": "q", "message": "x"})
+        gateway.of(SCANNER, "consume_next", {"queue": "q"})
+    daemon.publish("q", "y")
+    snapshot = export(daemon.root, tmp_path / "out")
+    (lease,), (leased,) = snapshot.of("lease"), daemon.events("leased")
+    for line in (lease, of_leased(leased)):
+        assert line["principal"] == SCANNER and line.get("uid") is None
+    requests = [line for line in snapshot.of("traffic") if line["command"] in ("publish", "consume_next")]
+    assert [(line.get("principal"), line.get("door")) for line in requests] == [
+        (SCANNER, "lmq-http"),
+        (SCANNER, "lmq-http"),
+        (None, None),
+    ]
+    assert "uid" in requests[2] and "uid" not in requests[0]
