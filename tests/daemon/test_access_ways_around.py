@@ -184,6 +184,22 @@ def test_lists_of_queues_leave_out_those_without_permission(bench: Bench) -> Non
     assert as_user(bench, ALICE, "list_schedules", limit=1).data["next"] == ""
 
 
+def test_who_waits_by_pattern_is_shown_to_operators_and_to_himself(bench: Bench) -> None:
+    bench.publish("b")
+    bench.do("consume_next", queue="b")
+    use(bench, allow(for_user(ALICE, "browse", "consume", queue="b")))
+    bench.run(
+        bench.make("consume_next", queuePattern="^secret|b", waitMs=60_000),
+        bench.make("consume_next", queuePattern="^b", consumerId="hers", waitMs=60_000, uid=ALICE),
+    )
+    hers = {"queuePattern": "^b", "consumerId": "hers", "waiting": 1}
+    for fields in ({}, {"queue": "b"}):
+        assert as_user(bench, ALICE, "list_consumers", **fields).data["waitingByPattern"] == [hers]
+        assert len(bench.do("list_consumers", **fields)["waitingByPattern"]) == 2
+    (other,) = bench.do("list_consumers", queue="secret")["waitingByPattern"]
+    assert other["queuePattern"] == "^secret|b", "she may not consume there"
+
+
 def test_pages_of_queues_have_each_permitted_queue_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         bench.publish(f"q{number:02}")

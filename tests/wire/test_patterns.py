@@ -12,6 +12,7 @@ from postroom_client import Binary, Client, InvalidArgument, InvalidRequest
 from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, wait_until
 from tests.wire.test_long_poll import LONG_MS, payload
+from tests.wire.test_operator import all_pages
 from tests.wire.test_policies import postroom
 
 #: Patterns on which an engine that backtracks takes for ever.
@@ -49,6 +50,30 @@ def test_a_pattern_is_found_anywhere_in_a_name(daemon: Daemon) -> None:
     assert counts == {"orders.eu": 2, "eu": 2, "europe-Ä": 2, "asia": 1}
     assert list(daemon.ask("publish", queuePattern="Ä$", message="x")["published"]) == ["europe-Ä"]
     assert list(daemon.ask("publish", queuePattern="(?i)EU$", message="x")["published"]) == ["eu", "orders.eu"]
+
+
+def test_consumers_that_wait_by_pattern_are_listed(daemon: Daemon) -> None:
+    daemon.publish("old", "x")
+    daemon.ask("consume_next", queue="old", consumerId="worker")
+    for number, pattern in enumerate(["^new", "^new", "^other", "d$"]):
+        daemon.send("consume_next", {"queuePattern": pattern, "waitMs": LONG_MS, "consumerId": f"waits-{number // 2}"})
+    daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 4, "the requests wait")
+    waiting = [
+        {"queuePattern": "^new", "consumerId": "waits-0", "waiting": 2},
+        {"queuePattern": "^other", "consumerId": "waits-1", "waiting": 1},
+        {"queuePattern": "d$", "consumerId": "waits-1", "waiting": 1},
+    ]
+    listed = daemon.ask("list_consumers")
+    assert listed["waitingByPattern"] == waiting
+    assert [one["consumerId"] for one in listed["consumers"]] == ["worker"] and listed["count"] == 1
+    pages = list(all_pages(daemon, "list_consumers", limit=1))
+    assert [one for page in pages for one in page.get("waitingByPattern", [])] == waiting
+    assert [one["consumerId"] for page in pages for one in page["consumers"]] == ["worker"]
+    assert daemon.ask("list_consumers", queue="old")["waitingByPattern"] == waiting[2:]
+    assert daemon.ask("list_consumers", queue="new.1")["waitingByPattern"] == waiting[:1]
+    assert "waitingByPattern" not in daemon.ask("list_consumers", queue="none")
+    shown = postroom(daemon, "consumers").stdout
+    assert "worker" in shown and "waits-0" in shown and "^other" in shown
 
 
 def test_a_queue_that_is_created_while_a_request_waits_serves_it(daemon: Daemon) -> None:

@@ -136,9 +136,13 @@ def _describe_consumers(data):
     for one in data.get("consumers") or []:
         idle = short_duration(_elapsed(one.get("lastAskedEngineMs"), now_ms))
         rows.append([cell(one.get(name)) for name in ("queue", "consumerId", "inflight", "delivered")] + [idle])
-    if not rows:
-        return u"no consumer since the daemon started"
-    return table([u"queue", u"consumer", u"in flight", u"delivered", u"idle"], rows)
+    waiting = [
+        [cell(one.get(name)) for name in ("queuePattern", "consumerId", "waiting")]
+        for one in data.get("waitingByPattern") or []
+    ]
+    tables = [table([u"queue", u"consumer", u"in flight", u"delivered", u"idle"], rows)] if rows else []
+    tables += [table([u"pattern", u"consumer", u"waiting"], waiting)] if waiting else []
+    return u"\n\n".join(tables) or u"no consumer since the daemon started"
 
 
 def _describe_statistics(data):

@@ -104,13 +104,10 @@ class Subscriptions:
             return choose((waiting or {}).values(), self._patterns, queue)
         return list(waiting.values()) if waiting else []
 
-    def consumers(self, queue: str = "") -> Counter[tuple[str, str]]:
-        """How many requests wait, by queue and name of the consumer, on one queue or on all ('')."""
-        return Counter(
-            (one.queue, one.request.wire.payload.get("consumerId") or one.request.who.client_id)
-            for one in self._by_request.values()
-            if one.queue and queue in ("", one.queue)
-        )
+    def by_pattern(self, queue: str = "") -> list[Subscription]:
+        """Those by pattern: all, or those whose pattern matches a queue."""
+        waiting = [others for matches, others in self._patterns.items() if not queue or matches(queue)]
+        return [one for others in waiting for one in others.values()]
 
     def take_ended(self, now: int) -> list[Subscription]:
         """Take those whose wait has ended by ``now`` (engine ms)."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
+from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -84,27 +86,52 @@ def list_inflight(context: Context, fields: Fields) -> Decision:
 
 
 def list_consumers(context: Context, fields: Fields) -> Decision:
-    """A page of the consumers that have consumed since the start or have leases, by queue and name. Raises
-    ``CommandError``."""
-    if fields["queue"]:
-        context.require(Verb.BROWSE, fields["queue"])
-    visible = context.consumers.listed(fields["queue"])
-    visible = [one for one in visible if context.may(Verb.BROWSE, one[0])]
-    after, limit = _read_cursor(fields["after"]), fields["limit"]
-    page = nsmallest(limit + 1, (one for one in visible if one[:2] > after), key=lambda one: one[:2])
-    rows = [
-        {
-            "queue": queue,
-            "consumerId": name,
-            "inflight": consumer.leased,
-            "delivered": consumer.delivered,
-            "lastAskedEngineMs": consumer.asked or None,
-            "lastDeliveredEngineMs": consumer.delivered_at or None,
-        }
-        for queue, name, consumer in page[:limit]
-    ]
-    following = _cursor_of(page[limit - 1][:2]) if len(page) > limit else ""
-    return Decision(data={"consumers": rows, "count": len(rows), "next": following, **as_of(context)})
+    """A page of the consumers that wait by pattern, by name and pattern, and then of those that have consumed since the
+    start or have leases, by queue and name. Raises ``CommandError``."""
+    queue, after, limit = fields["queue"], _read_cursor(fields["after"]), fields["limit"]
+    if queue:
+        context.require(Verb.BROWSE, queue)
+    listed = context.consumers.listed(queue)
+    consumers = {(of, name): consumer for of, name, consumer in listed if context.may(Verb.BROWSE, of)}
+    waiting = _waiting_by_pattern(context, queue)
+    keys: Iterator[tuple[str, ...]] = chain(waiting, consumers)
+    page = nsmallest(limit + 1, (key for key in keys if key > after))
+    rows, by_pattern = [], []
+    for key in page[:limit]:
+        if len(key) == 2:
+            consumer = consumers[key]
+            rows.append(
+                {
+                    "queue": key[0],
+                    "consumerId": key[1],
+                    "inflight": consumer.leased,
+                    "delivered": consumer.delivered,
+                    "lastAskedEngineMs": consumer.asked or None,
+                    "lastDeliveredEngineMs": consumer.delivered_at or None,
+                }
+            )
+        else:
+            _, name, pattern = key
+            by_pattern.append({"queuePattern": pattern, "consumerId": name, "waiting": waiting[key]})
+    data: dict[str, Any] = {"consumers": rows, "count": len(rows)}
+    if by_pattern:
+        data["waitingByPattern"] = by_pattern
+    data["next"] = _cursor_of(page[limit - 1]) if len(page) > limit else ""
+    return Decision(data=data | as_of(context))
+
+
+def _waiting_by_pattern(context: Context, queue: str) -> Counter[tuple[str, ...]]:
+    """How many requests wait by pattern, by "" (they sort before all queues), name of the consumer, and pattern: of all
+    accounts for an operator, and if everyone may browse; else those of the account. With ``queue``, those that could
+    get its messages."""
+    access, account = context.access, context.who.account
+    is_all = access.is_open(Verb.BROWSE) or access.is_operator(account)
+    waiting: Counter[tuple[str, ...]] = Counter()
+    for one in context.subscriptions.by_pattern(queue):
+        who, payload = one.request.who, one.request.wire.payload
+        if (is_all or who.account == account) and (not queue or access.may(who.account, Verb.CONSUME, queue)):
+            waiting["", payload.get("consumerId") or who.client_id, payload["queuePattern"]] += 1
+    return waiting
 
 
 def _listed(
