@@ -6,7 +6,8 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord, part_fact
-from postroom_daemon.stores.base import BodyLost, Store, StoreError
+from postroom_daemon.stores.base import Store
+from postroom_daemon.stores.errors import BodyLost, StoreError
 from tests.conformance.store_calls import QUEUE, change, counts, drain, entry, insert
 
 
@@ -16,7 +17,7 @@ def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> 
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
         dead_at=0, failures=3, phase="word", size=12, reason="why", expires=2**40, fallback=2**41, due_wall=2**42,
         order_key="line 7/é~%", claim="c" * 32, holder_uid="0",
-        retry_limit=2**31 - 1, place=2**62 + 1, parts=4096,
+        retry_limit=2**31 - 1, returned_seq=2**62 + 1, parts=4096,
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full

@@ -15,7 +15,7 @@ from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.journal.journal import JournalUnknown
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.stores.base import StoreError
+from postroom_daemon.stores.errors import StoreError
 from tests.conformance.bench import Bench
 
 Fields = dict[str, Any]

@@ -22,7 +22,7 @@ from postroom_common.events import Event, decode_event
 from postroom_daemon.broker.engine_state import READS_MS
 from postroom_daemon.journal.segments import list_segments, segment_name
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.stores.base import StoreDamaged
+from postroom_daemon.stores.errors import StoreDamaged
 from tests.conformance.bench import Bench, CountedIds
 
 BACKENDS = ("sqlite", "filesystem", "hybrid")

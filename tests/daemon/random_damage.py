@@ -30,7 +30,7 @@ from unittest.mock import patch
 from postroom_daemon.broker.engine_state import READS_MS
 from postroom_daemon.journal.end_mark import END_MARK_NAME
 from postroom_daemon.journal.segments import is_segment_name, list_segments
-from postroom_daemon.stores.base import StoreDamaged
+from postroom_daemon.stores.errors import StoreDamaged
 from tests.conformance.bench import Bench
 from tests.daemon.damage import OwnRoots
 

@@ -16,7 +16,7 @@ import pytest
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry
 from postroom_daemon.platform.files import Files
-from postroom_daemon.stores.base import BodyLost, StoreError
+from postroom_daemon.stores.errors import BodyLost, StoreError
 from postroom_daemon.stores.filesystem import tree as fs_tree
 from postroom_daemon.stores.filesystem.names import (
     queue_directory,

@@ -15,7 +15,8 @@ from postroom_daemon.model.lifecycle import IllegalTransition
 from postroom_daemon.model.records import history_fact
 from postroom_daemon.root import recovery
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.stores.base import NotStored, Store, StoreError
+from postroom_daemon.stores.base import Store
+from postroom_daemon.stores.errors import NotStored, StoreError
 from postroom_daemon.stores.memory import MemoryStore
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, picture

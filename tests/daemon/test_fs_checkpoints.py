@@ -8,7 +8,7 @@ from threading import Event as Signal
 
 import pytest
 
-from postroom_daemon.stores.base import StoreError, StoreFull
+from postroom_daemon.stores.errors import StoreError, StoreFull
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.filesystem_store import MakeBench, expected_of, tree
 

@@ -13,9 +13,10 @@ import pytest
 
 from postroom_daemon.broker.engine_state import READS, READS_MS
 from postroom_daemon.platform.files import Files
-from postroom_daemon.stores.base import FileProblem, StoreError
+from postroom_daemon.stores.errors import StoreError
 from postroom_daemon.stores.filesystem import tree as fs_tree
 from postroom_daemon.stores.filesystem.store import FilesystemStore
+from postroom_daemon.stores.recovery import FileProblem
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.filesystem_store import MakeBench, bury, expected_of, files_of, make
 

@@ -16,7 +16,7 @@ import pytest
 
 from postroom_daemon.config.config import load
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.stores.base import BodyLost
+from postroom_daemon.stores.errors import BodyLost
 from postroom_daemon.stores.hybrid.audit import HybridAudit
 from tests.conformance.bench import Bench, descriptors
 

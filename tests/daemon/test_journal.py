@@ -14,7 +14,7 @@ from postroom_daemon.journal.journal import JournalUnknown
 from postroom_daemon.journal.segments import begun_at
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.stores.base import StoreError
+from postroom_daemon.stores.errors import StoreError
 from tests.conformance.bench import Bench, descriptors
 
 Fail = Callable[..., Any]

@@ -31,7 +31,7 @@ from postroom_daemon.model.records import (
 )
 from postroom_daemon.observe.state import capture
 from postroom_daemon.root.open_root import Sources
-from postroom_daemon.stores.base import Recovery
+from postroom_daemon.stores.recovery import Recovery
 from postroom_daemon.stores.sqlite.salvage import SqliteRecovery
 from tests.conformance.bench import Bench
 

@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from postroom_common.exposition import Exposition, Metric
 from postroom_common.protocol import State
 from postroom_daemon.config.config import load
-from postroom_daemon.maintenance.local import LocalSession
+from postroom_daemon.maintenance.local import LocalRoot
 from postroom_daemon.observe.counters import RATE_SECONDS, Counters
 from postroom_daemon.observe.metrics.collect import stopped
 from postroom_daemon.observe.metrics.table import METRICS
 from postroom_daemon.observe.metrics.textfile import MetricsFile
 from postroom_daemon.platform.histogram import Doublings
-from postroom_daemon.stores.base import StoreError
+from postroom_daemon.stores.errors import StoreError
 from tests.conformance.bench import Bench
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -42,7 +42,7 @@ def read(text: str) -> Samples:
 def figures(bench: Bench) -> Samples:
     """All metrics of a daemon on an open root."""
     assert bench.root
-    text: str = LocalSession(bench.root).call("metrics", {"format": "prometheus"})["text"]
+    text: str = LocalRoot(bench.root).call("metrics", {"format": "prometheus"})["text"]
     return read(text)
 
 
@@ -125,7 +125,7 @@ def test_promtool_has_nothing_against_the_text_where_it_is_installed(make_bench:
     bench = make_bench()
     for name in HOSTILE:
         bench.do("publish", queue=name, message="x")
-    text = LocalSession(bench.live).call("metrics", {"format": "prometheus"})["text"]
+    text = LocalRoot(bench.live).call("metrics", {"format": "prometheus"})["text"]
     done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -87,8 +87,8 @@ def make_root(path: Path, backend: str, count: int = 80) -> Config:
 
 def state_of(path: Path) -> dict[str, Any]:
     """All that a root holds, as its configuration file says."""
-    with open_local(load(path, None, {}, {}), still=True) as session:
-        found = plain(steady(session.call))
+    with open_local(load(path, None, {}, {}), still=True) as local:
+        found = plain(steady(local.call))
     return {part: found[part] for part in ("queues", "messages", "facts")}
 
 
@@ -197,8 +197,8 @@ def test_a_store_with_an_older_state_is_discarded(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "sqlite", 20)
     with pytest.raises(Killed):
         migrate(config, "filesystem", quiet, KillingFiles(30))
-    with open_local(config) as session:
-        session.call("publish", {"queue": "a", "message": "in between"})
+    with open_local(config) as local:
+        local.call("publish", {"queue": "a", "message": "in between"})
     before = state_of(config.root)
     migrate(config, "filesystem", quiet)
     assert state_of(config.root) == before
@@ -229,11 +229,11 @@ def test_the_command_reports_what_it_did_and_what_it_retained(tmp_path: Path) ->
 
 def test_a_dead_letter_can_be_moved_back_by_hand_after_a_command_on_a_stopped_root(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "filesystem", 0)
-    with open_local(config) as session:
-        session.call("publish", {"queue": "q", "message": "body"})
-        held = session.call("consume_next", {"queue": "q"})["lease"]
-        session.call("nack", {"messageKey": held["messageKey"], "leaseId": held["leaseId"]})
+    with open_local(config) as local:
+        local.call("publish", {"queue": "q", "message": "body"})
+        held = local.call("consume_next", {"queue": "q"})["lease"]
+        local.call("nack", {"messageKey": held["messageKey"], "leaseId": held["leaseId"]})
     (letter,) = (config.settings.filesystem_root / "q" / "dlq").iterdir()
     letter.rename(letter.parent.with_name("inbox") / letter.name)
-    with open_local(config) as session:
-        assert session.call("status", {"queue": "q"})["metrics"]["ready"] == 1
+    with open_local(config) as local:
+        assert local.call("status", {"queue": "q"})["metrics"]["ready"] == 1

@@ -18,7 +18,7 @@ from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.platform.files import Files
 from postroom_daemon.service.loop import Loop
 from postroom_daemon.service.reload import Reloading
-from postroom_daemon.stores.base import StoreError
+from postroom_daemon.stores.errors import StoreError
 from postroom_daemon.stores.hybrid import payloads
 from postroom_daemon.stores.hybrid import store as hybrid
 from postroom_daemon.stores.hybrid.audit import HybridAudit

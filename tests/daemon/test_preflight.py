@@ -52,8 +52,8 @@ def test_files_of_another_user_are_reported_with_the_remedy(
 ) -> None:
     root = Path(tempfile.mkdtemp(dir=place))
     config = load(root, None, {}, {"backend": backend})
-    with open_local(config) as session:
-        session.call("publish", {"queue": "q", "message": "x"})
+    with open_local(config) as local:
+        local.call("publish", {"queue": "q", "message": "x"})
     for path in (root, *root.rglob("*")):
         os.chown(path, ANNA, ANNA)
     path = next(one for one in sorted(root.rglob("*")) if str(one.relative_to(root)).startswith(name))
@@ -70,8 +70,8 @@ def test_files_of_another_user_are_reported_with_the_remedy(
     with acting_as(ANNA), pytest.raises(StartError, match=f"denies access to its owner {ANNA}: chmod u"):
         open_local(config).__enter__()
     path.chmod(0o700 if stat.S_ISDIR(path.stat().st_mode) else 0o600)
-    with acting_as(ANNA), open_local(config) as session:
-        assert session.call("status", {"queue": "q"})["metrics"]["ready"] == 1
+    with acting_as(ANNA), open_local(config) as local:
+        assert local.call("status", {"queue": "q"})["metrics"]["ready"] == 1
 
 
 def test_a_mailbox_of_another_user_is_reported_too(place: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import ErrorCode
-from postroom_daemon.engine import queue_patterns
+from postroom_daemon.engine import heads, queue_patterns, queue_search
+from postroom_daemon.engine.heads import available_from
 from postroom_daemon.policy.policies import Policies
 from tests.conformance.bench import Bench
 from tests.daemon.access_rules import ALICE, allow, use
@@ -77,7 +78,7 @@ def _first(bench: Bench, names: list[str]) -> str | None:
             continue
         entry = bench.store.next_ready(name, "client")
         if entry:
-            heads.append((*queue_patterns.available_from(entry), name, entry.key))
+            heads.append((*available_from(entry), name, entry.key))
     return min(heads)[3] if heads else None
 
 
@@ -156,7 +157,7 @@ def test_queues_that_come_and_go_are_reached_as_they_are(bench: Bench) -> None:
 
 @pytest.mark.interpreted  # it sets a constant of the protocol
 def test_a_publish_reaches_so_many_queues_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_patterns, "MATCHED_QUEUES_LIMIT", 3)
+    monkeypatch.setattr(queue_search, "MATCHED_QUEUES_LIMIT", 3)
     for number in range(4):
         bench.publish(f"q.{number}", "x")
     for _ in range(2):
@@ -225,7 +226,7 @@ def test_who_may_not_operate_a_queue_creates_it_within_the_configuration(bench: 
 
 
 def test_messages_for_others_do_not_hide_those_for_everyone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_patterns, "PASSED_OVER_LIMIT", 5)
+    monkeypatch.setattr(heads, "PASSED_OVER_LIMIT", 5)
     for number in range(12):
         bench.publish(f"q.{number}", "for another", targetConsumerId="another")
     bench.publish("q.last", "for anyone")

@@ -19,7 +19,7 @@ from postroom_daemon.journal.reserve import CLIENTS_BYTES, STEP_BYTES, Reserve
 from postroom_daemon.model.request import Answer
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.stores.base import StoreFull
+from postroom_daemon.stores.errors import StoreFull
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

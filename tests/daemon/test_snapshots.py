@@ -20,7 +20,7 @@ from postroom_daemon.observe.state import read_state, steady
 from postroom_daemon.observe.state_files import Snapshots
 from postroom_daemon.observe.state_files.hourly import SETTLED_S
 from postroom_daemon.platform.files import Files
-from postroom_daemon.stores.base import StoreDamaged
+from postroom_daemon.stores.errors import StoreDamaged
 from tests.conformance.bench import Bench
 from tests.crash.faults import CALLS, FaultyFiles, Killed
 from tests.daemon.random_work import work

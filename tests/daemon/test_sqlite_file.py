@@ -15,7 +15,7 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
-from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
+from postroom_daemon.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from postroom_daemon.stores.sqlite import database as sqlite_database
 from postroom_daemon.stores.sqlite import schema as sqlite_schema
 from postroom_daemon.stores.sqlite import store as sqlite_store
@@ -272,7 +272,7 @@ def test_a_database_of_format_3_is_opened_completely_and_its_messages_can_return
         entry = store.get(f"msg:q:{number:06}")
         assert entry is not None
         changed = entry.copy()
-        changed.place = place
+        changed.returned_seq = place
         store.update(changed, changed.state)
         store.commit()
     for _ in range(2):

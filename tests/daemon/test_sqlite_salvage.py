@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.stores.base import StoreDamaged
+from postroom_daemon.stores.errors import StoreDamaged
 from postroom_daemon.stores.sqlite.raw_pages import RawPages
 from postroom_daemon.stores.sqlite.schema import MSG_COLUMNS
 from postroom_daemon.stores.sqlite.store import SqliteStore

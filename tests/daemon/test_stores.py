@@ -11,7 +11,7 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
-from postroom_daemon.stores.base import StoreDamaged, StoreError
+from postroom_daemon.stores.errors import StoreDamaged, StoreError
 from postroom_daemon.stores.sqlite import ready
 from postroom_daemon.stores.sqlite.schema import Statements
 from postroom_daemon.stores.sqlite.store import SqliteStore

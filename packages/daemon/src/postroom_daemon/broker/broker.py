@@ -29,7 +29,7 @@ from ..model.request import Answer, Request
 from ..platform.clock import Now
 from ..platform.logs import about
 from ..policy.policies import Policies
-from ..stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
+from ..stores.errors import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 from .engine_state import EngineState
 from .fair_scheduler import FairScheduler
 from .group import Group
@@ -224,7 +224,7 @@ class Broker:
         return losses
 
     def damage(self) -> list[dict[str, Any]]:
-        """What is lost without its events being known; see ``stores.base.Recovery.losses``."""
+        """What is lost without its events being known; see ``stores.recovery.Recovery.losses``."""
         damage: list[dict[str, Any]] = self.store.get_kv(FACT_DAMAGE) or []
         return damage
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from postroom_common.events import Event, EventType
-
 from ..engine.queue_patterns import QueuePatterns
 from ..journal.journal import Journal
 from ..journal.reserve import Reserve
@@ -15,7 +13,7 @@ from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
 from ..model.lease_index import LeaseIndex
-from ..model.observer import Observer, Observers, Participant
+from ..model.observer import Observers, Participant
 from ..model.statistics import Statistics
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
@@ -23,7 +21,7 @@ from ..observe.vitals import DaemonVitals
 from ..platform.clock import Clock
 from ..platform.ids import Ids
 from ..policy.access import Access
-from ..policy.policies import Policies, PolicyPattern, compiled_policy_patterns
+from ..policy.policies import Policies, PolicyPatternsInForce
 from ..policy.quotas import Quotas
 from ..policy.rates import Rates
 from ..stores.base import Store
@@ -35,37 +33,6 @@ READS: Final = 5
 READS_MS: Final = 5000
 #: Messages that are remembered; the oldest one is forgotten first.
 _KEYS_LIMIT: Final = 1000
-
-
-class PolicyPatternsInForce(Observer):
-    """Puts the policy patterns of an event in force. A participant of transactions."""
-
-    event_types = frozenset({EventType.POLICY_PATTERNS_SET})
-
-    def __init__(self, policies: Policies) -> None:
-        self._policies = policies
-        self._before: Sequence[PolicyPattern] | None = None
-
-    def use(self, policies: Policies) -> None:
-        """Let the patterns in force be those of other policies."""
-        policies.use_policy_patterns(self._policies.policy_patterns)
-        self._policies = policies
-
-    def folded(self, event: Event) -> None:
-        """See ``Observer``."""
-        if self._before is None:
-            self._before = self._policies.policy_patterns
-        self._policies.use_policy_patterns(compiled_policy_patterns(event["patterns"]))
-
-    def commit(self) -> None:
-        """See ``Participant``."""
-        self._before = None
-
-    def rollback(self) -> None:
-        """See ``Participant``."""
-        if self._before is not None:
-            self._policies.use_policy_patterns(self._before)
-            self._before = None
 
 
 class BodyRetry:

@@ -27,7 +27,7 @@ from ..model.subscriptions import Subscription
 from ..platform.clock import Now
 from ..platform.logs import about
 from ..policy.access_rules import Verb
-from ..stores.base import BodyLost, BodyUnread, StoreError
+from ..stores.errors import BodyLost, BodyUnread, StoreError
 from .engine_state import EngineState
 from .group import Group
 from .periodic import EACH_GROUP, EACH_SECOND, Task, expired, has_more

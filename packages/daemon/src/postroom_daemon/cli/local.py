@@ -20,7 +20,7 @@ from postroom_common.settings import is_text, split_words
 from .options import Source
 
 if TYPE_CHECKING:
-    from ..maintenance.local import LocalSession
+    from ..maintenance.local import LocalRoot
 
 NOTHING_TO_CONSUME: Final = 4
 
@@ -212,8 +212,8 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
     from ..maintenance.local import open_local
 
     try:
-        with open_local(config) as session:
-            data = _all_pages(session, command, payload)
+        with open_local(config) as local:
+            data = _all_pages(local, command, payload)
     except CommandError as error:
         answer = {"code": str(error.code), "message": error.message}
         click.echo(json.dumps({"ok": False, "command": word, "error": answer}))
@@ -223,14 +223,14 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
         raise SystemExit(NOTHING_TO_CONSUME)
 
 
-def _all_pages(session: LocalSession, command: Command, payload: dict[str, Any]) -> dict[str, Any]:
+def _all_pages(local: LocalRoot, command: Command, payload: dict[str, Any]) -> dict[str, Any]:
     """The reply to a command. Without a limit, one that works in pages does all of them; its reply has the sum."""
     counted = _COUNTED.get(command)
     if counted is None or "limit" in payload or "messageKey" in payload:
-        return session.call(command.value, payload)
+        return local.call(command.value, payload)
     payload, count = payload | {"limit": PAGE_LIMIT}, 0
     while True:
-        data = session.call(command.value, payload)
+        data = local.call(command.value, payload)
         count += data[counted]
         if not data["next"]:
             return data | {counted: count}

@@ -223,9 +223,9 @@ def accept_loss(source: Source, as_json: bool) -> None:
     from ..maintenance.local import open_local
     from ..model.records import damage_text
 
-    with open_local(source.load_root("accept")) as session:
-        damage = session.damage()
-        losses = session.accept_losses()
+    with open_local(source.load_root("accept")) as opened:
+        damage = opened.damage()
+        losses = opened.accept_losses()
     if as_json:
         click.echo(json.dumps({"ok": True, "ranges": losses} | ({"damage": damage} if damage else {})))
         return

@@ -91,7 +91,8 @@ class Pending:
     messages of a queue in order (``asked``: how many were requested from the store), ``fresh`` those of the request
     itself. For dead letters: ``dying`` messages, and how many stored dead letters were ``evicted`` for them, up to the
     one that died at ``evicted_up_to``. ``open`` queues accept every message (by policy); only ``queues`` and ``stored``
-    are recorded for them. ``gathering`` are messages to which the request has appended parts, by queue and account."""
+    are recorded for them. ``gathering_entries`` are messages that gather, with the request's own parts, by
+    queue and account."""
 
     queues: set[str] = field(default_factory=set)
     created_with: dict[str, Layer] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Pending:
     fresh: dict[str, deque[Entry]] = field(default_factory=dict)
     open: dict[str, Policy] = field(default_factory=dict)
     stored: int = 0
-    gathering: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    gathering_entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
     def add(self, queue: str, messages: int, size: int) -> None:
         """Record messages, and their bytes, that are added to a queue, or removed if negative."""

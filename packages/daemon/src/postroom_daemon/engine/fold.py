@@ -13,7 +13,8 @@ from postroom_common.protocol import ReasonCode
 
 from ..model.observer import UNOBSERVED, Observers
 from ..model.records import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
-from ..stores.base import NotStored, Store, StoreError
+from ..stores.base import Store
+from ..stores.errors import NotStored, StoreError
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, queue_of
 

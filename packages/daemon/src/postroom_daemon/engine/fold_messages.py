@@ -12,7 +12,9 @@ from ..model.lifecycle import check_transition
 from ..model.observer import Observers
 from ..model.principal import stored_account
 from ..model.records import BodyReference, Entry, QueueRecord, history_fact, part_fact, with_failure
-from ..stores.base import NotStored, Store, note_gathering, put_part
+from ..stores.base import Store
+from ..stores.errors import NotStored
+from ..stores.gathering import note_gathering_message, put_part
 from .fold_queues import end_claim, queue_of
 
 #: Used for every message, and slow to look up in their classes.
@@ -36,7 +38,7 @@ def _published(event: Event, store: Store, observers: Observers) -> None:
         _insert(entry, event, store)
     observers.published(entry)
     if entry.state is _GATHERING:
-        note_gathering(event, store)
+        note_gathering_message(event, store)
 
 
 def _part_appended(event: Event, store: Store, observers: Observers) -> None:
@@ -117,7 +119,7 @@ def _released(event: Event, store: Store, observers: Observers) -> None:
     entry, before = _move(event, store, observers, State.DEAD if event.get("state") == State.DEAD else State.READY)
     entry.attempt = event["attempt"]
     if "returnTo" in event:  # the end; else it returns to its place
-        entry.place = event["id"]
+        entry.returned_seq = event["id"]
     _end_lease(entry)
     store.update(entry, before)
 
@@ -127,7 +129,7 @@ def _retried(event: Event, store: Store, observers: Observers) -> None:
     entry.due = event["dueEngineMs"]
     entry.attempt = event.get("attempt", entry.attempt)
     if "returnTo" in event:
-        entry.place = event["id"]
+        entry.returned_seq = event["id"]
     _fail(entry, event, store)
     store.update(entry, before)
 

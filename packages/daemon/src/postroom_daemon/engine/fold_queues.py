@@ -25,7 +25,8 @@ from ..model.records import (
     with_loss,
     without_losses,
 )
-from ..stores.base import NotStored, Store
+from ..stores.base import Store
+from ..stores.errors import NotStored
 
 
 def queue_of(event: Event, store: Store) -> QueueRecord:

@@ -21,7 +21,8 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode, State
 
 from ..model.records import Entry, history_fact
-from ..stores.base import BodyLost, BodyUnread, Cursor, Store
+from ..stores.base import Cursor, Store
+from ..stores.errors import BodyLost, BodyUnread
 from .context import Context
 from .filters import Filter
 

@@ -17,7 +17,7 @@ from postroom_common.events import JOURNAL_FORMAT
 
 from ..platform.files import Files
 from ..platform.quarantine import Quarantine
-from ..stores.base import StoreError
+from ..stores.errors import StoreError
 from .segments import (
     UNREADABLE_ERRNOS,
     Span,

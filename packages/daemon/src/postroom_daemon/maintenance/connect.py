@@ -58,8 +58,8 @@ def reach(config: Config) -> Iterator[Reached]:
     refuses a command.
     """
     if not is_running(config):
-        with open_local(config, still=True) as session:
-            yield Reached(session.call, running=False)
+        with open_local(config, still=True) as local:
+            yield Reached(local.call, running=False)
         return
     settings = config.settings
     client = postroom_client.Client(

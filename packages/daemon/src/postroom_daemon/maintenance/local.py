@@ -17,15 +17,15 @@ from ..model.principal import Principal
 from ..model.request import Answer, Request
 from ..platform.clock import Clock
 from ..root.open_root import OpenRoot, Sources, StartError, open_root
-from ..stores.base import StoreError
+from ..stores.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-__all__ = ["LocalSession", "StartError", "open_local"]
+__all__ = ["LocalRoot", "StartError", "open_local"]
 
 
-class LocalSession:
-    """Carries out commands on a root that this process has opened."""
+class LocalRoot:
+    """A root that this process has opened, and on which it carries out commands."""
 
     def __init__(self, root: OpenRoot) -> None:
         self._root = root
@@ -62,16 +62,16 @@ class LocalSession:
 
 
 @contextmanager
-def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
-    """A session on a root that no daemon serves. ``still``: periodic tasks that are due are carried out first, and then
-    time does not pass. Raises ``StartError``."""
+def open_local(config: Config, still: bool = False) -> Iterator[LocalRoot]:
+    """Open a root that no daemon serves. ``still``: periodic tasks that are due are carried out first, and then time
+    does not pass. Raises ``StartError``."""
     os.umask(0o022)
     root = open_root(config, Sources(clock=Clock.still) if still else Sources())
     try:
-        session = LocalSession(root)
+        local = LocalRoot(root)
         if still:
-            session.settle()
-        yield session
+            local.settle()
+        yield local
         root.broker.stop()
         try:
             root.store.disk.checkpoint()

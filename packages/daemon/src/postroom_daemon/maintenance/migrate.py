@@ -29,7 +29,8 @@ from ..platform.quarantine import Quarantine
 from ..root.locks import lock_root, lock_store
 from ..root.swap import replaced_name
 from ..stores.backends import beside, layout_of, make_store, opens, places
-from ..stores.base import Store, StoreError
+from ..stores.base import Store
+from ..stores.errors import StoreError
 from .connect import no_root
 from .local import open_local
 
@@ -59,15 +60,15 @@ def migrate(config: Config, backend: str, say: Callable[[str], None], files: Fil
     old, new = config.settings.backend, BACKENDS[backend]
     _check(config, new)
     target = replace(config.settings, backend=new)
-    with open_local(config, still=True) as session:
-        head = steady(session.call).head
+    with open_local(config, still=True) as local:
+        head = steady(local.call).head
         say(f"filling a {new} store with the messages of {old}, as of event {head.event}")
         store = _open_unfinished(target, head, files, Quarantine(config.quarantine_root, files))
         try:
-            lost = load(steady(session.call), store)
+            lost = load(steady(local.call), store)
             say("comparing the two")
             found = of_store(store, Now(head.engine_ms, head.wall_ms))
-            messages = _compare(steady(session.call), found, set(lost))
+            messages = _compare(steady(local.call), found, set(lost))
         finally:
             store.close()
     with lock_root(config, files), lock_store(files, *dict.fromkeys(places(config.settings) + places(target))):

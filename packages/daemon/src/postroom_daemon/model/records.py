@@ -89,9 +89,10 @@ class Entry:
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
     others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
     ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' if there is none, or if it is
-    unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy. ``place`` is the id of the
-    event that last returned it to the end of its priority run; 0: none did. ``parts`` is how many parts were appended
-    to its body, which the store has beside it (``part_fact``); a message that gathers parts is ready at ``due``.
+    unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy. ``returned_seq`` is the id
+    of the event that last returned it to the end of its priority run; 0: none did. ``parts`` is how many parts were
+    appended to its body, which the store has beside it (``part_fact``); a message that gathers parts is ready at
+    ``due``.
     """
 
     key: str
@@ -121,7 +122,7 @@ class Entry:
     holder_uid: str = ""
     publisher_uid: str = ""
     retry_limit: int = 0
-    place: int = 0
+    returned_seq: int = 0
     parts: int = 0
 
     def copy(self) -> Entry:
@@ -131,13 +132,14 @@ class Entry:
             self.attempt, self.due, self.lease_id, self.consumer_id, self.lease_until, self.leased_at, self.dead_at,
             self.failures, self.phase, self.size, self.reason, self.expires, self.fallback, self.due_wall,
             self.order_key, self.claim, self.holder_uid, self.publisher_uid, self.retry_limit,
-            self.place, self.parts,
+            self.returned_seq, self.parts,
         )  # fmt: skip
 
     @property
-    def turn(self) -> int:
-        """Its place among the ready messages of its priority, which are delivered in this order."""
-        return self.place or self.seq
+    def position(self) -> int:
+        """Its position in its priority run: the ready messages of a run are delivered in this order, those that
+        returned to the end by when they did, all others by when they were published."""
+        return self.returned_seq or self.seq
 
     @property
     def next_expiry(self) -> int:
@@ -177,7 +179,7 @@ _ENTRY_NAMES: Final = {
     "uid": "holder_uid",
     "publisherUid": "publisher_uid",
     "retryLimit": "retry_limit",
-    "place": "place",
+    "place": "returned_seq",
     "parts": "parts",
 }
 
@@ -380,8 +382,9 @@ class QueueRecord:
 
     ``created_with`` is the layer of its policy that came with the request that created it.
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
-    ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering`` is the message to which
-    parts are appended, by the account whose parts it gathers (``*``: everyone's); it may have become ready, or be gone.
+    ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering_keys`` has the key of
+    the message to which parts are appended, by the account whose parts it gathers (``*``: everyone's); it may have
+    become ready, or be gone.
     Never changed in place.
     """
 
@@ -398,7 +401,7 @@ class QueueRecord:
     reasons: dict[str, int] = field(default_factory=dict)
     used: int = 0
     deaths: Deaths = NO_DEATHS
-    gathering: dict[str, str] = field(default_factory=dict)
+    gathering_keys: dict[str, str] = field(default_factory=dict)
     created_with: Layer = field(default_factory=dict)
 
     def total(self, name: str) -> None:
@@ -422,7 +425,7 @@ class QueueRecord:
             self.reasons.copy(),
             self.used,
             self.deaths,
-            self.gathering,
+            self.gathering_keys,
             self.created_with,
         )
 
@@ -447,7 +450,7 @@ class QueueRecord:
             "reasons": self.reasons,
             "usedEngineMs": self.used,
             **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
-            **({"gathering": self.gathering} if self.gathering else {}),
+            **({"gathering": self.gathering_keys} if self.gathering_keys else {}),
             **({"createdWith": self.created_with} if self.created_with else {}),
         }
 
@@ -468,6 +471,6 @@ class QueueRecord:
             reasons=data.get("reasons", {}),
             used=data.get("usedEngineMs", 0),
             deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
-            gathering=data.get("gathering", {}),
+            gathering_keys=data.get("gathering", {}),
             created_with=data.get("createdWith", NO_LAYER),
         )

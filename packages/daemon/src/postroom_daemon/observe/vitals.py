@@ -20,7 +20,8 @@ from ..model.records import FACT_DAMAGE, FACT_LOSSES, LOSSES_LIMIT, damage_text
 from ..model.request import Answer, Request
 from ..platform.clock import Clock, Now
 from ..platform.quarantine import Quarantine
-from ..stores.base import Store, StoreError
+from ..stores.base import Store
+from ..stores.errors import StoreError
 from .counters import RATE_SECONDS, Counters
 from .metrics.collect import collect
 from .metrics.queues import every_queue

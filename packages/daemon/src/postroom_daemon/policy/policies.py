@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from postroom_common.errors import CommandError
+from postroom_common.events import Event, EventType
 from postroom_common.policy import Layer, Policy, explained
 from postroom_common.protocol import ErrorCode
 
+from ..model.observer import Observer
 from ..model.records import NO_LAYER, QueueRecord
 from .schema import JsonSchema, NamePattern, Pattern
 from .schema_rules import MessageRules
@@ -220,6 +222,37 @@ class Policies:
                 del self._schemas[next(iter(self._schemas))]
             cached = self._schemas[id(schema)] = (schema, JsonSchema(schema))
         return cached[1]
+
+
+class PolicyPatternsInForce(Observer):
+    """Puts the policy patterns of an event in force: an observer of the fold, and a participant of transactions."""
+
+    event_types = frozenset({EventType.POLICY_PATTERNS_SET})
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._before: Sequence[PolicyPattern] | None = None
+
+    def use(self, policies: Policies) -> None:
+        """Let the patterns in force be those of other policies."""
+        policies.use_policy_patterns(self._policies.policy_patterns)
+        self._policies = policies
+
+    def folded(self, event: Event) -> None:
+        """See ``Observer``."""
+        if self._before is None:
+            self._before = self._policies.policy_patterns
+        self._policies.use_policy_patterns(compiled_policy_patterns(event["patterns"]))
+
+    def commit(self) -> None:
+        """See ``Participant``."""
+        self._before = None
+
+    def rollback(self) -> None:
+        """See ``Participant``."""
+        if self._before is not None:
+            self._policies.use_policy_patterns(self._before)
+            self._before = None
 
 
 def _configured(layers: tuple[tuple[dict[str, str], Layer], ...], rules: MessageRules | None) -> _Configured:

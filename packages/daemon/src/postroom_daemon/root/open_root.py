@@ -34,7 +34,8 @@ from ..policy.access import Access
 from ..policy.policies import Policies, compiled_policy_patterns
 from ..policy.quotas import Quotas
 from ..stores.backends import make_store
-from ..stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
+from ..stores.base import Cursor, Store
+from ..stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from .cpp_data import missing_import
 from .locks import RootBusy, WrongOwner, lock_root, lock_store
 from .preflight import hindrance

@@ -34,7 +34,8 @@ from ..model.records import (
 from ..platform.clock import Clock, Mark, Now
 from ..platform.ids import Ids
 from ..platform.quarantine import Quarantine
-from ..stores.base import NotStored, Store, StoreError
+from ..stores.base import Store
+from ..stores.errors import NotStored, StoreError
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Final
 from ..broker.idempotency import REPEATS_MS
 from ..config.settings import Settings
 from ..root.open_root import OpenRoot
-from ..stores.base import StoreError, StoreFull
+from ..stores.errors import StoreError, StoreFull
 
 log = logging.getLogger(__name__)
 

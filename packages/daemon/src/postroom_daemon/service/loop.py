@@ -34,7 +34,7 @@ from ..platform.clock import Clock
 from ..platform.files import FULL_ERRNOS
 from ..platform.signals import Signals
 from ..root.open_root import OpenRoot, Sources, StartError, open_root
-from ..stores.base import StoreDamaged, StoreError
+from ..stores.errors import StoreDamaged, StoreError
 from .checkpoints import Checkpoints
 from .reload import Reloading, put_in_force
 from .status_line import StatusLine

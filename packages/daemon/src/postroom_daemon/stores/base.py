@@ -2,35 +2,28 @@
 
 ``Store`` changes and reads single messages, queues and key-values. What few callers need is reached through its
 attributes, each a contract of its own: ``due`` (what is to happen at a time), ``pages`` (many messages or names in
-order), ``bodies`` (bodies in files of their own), ``disk`` (durability and space), ``recovery`` (what a start does) and
-``audit`` (what ``verify`` and ``repair`` ask).
+order), ``bodies`` (bodies in files of their own), ``disk`` (durability and space); and from ``recovery.py``,
+``recovery`` (what a start does) and ``audit`` (what ``verify`` and ``repair`` ask).
 
 Everything runs in one thread, in one transaction at a time (``Store.begin``). Times are engine milliseconds unless a
-name says otherwise, sizes are bytes. Every method may raise ``StoreError``: the transaction must then be rolled back.
+name says otherwise, sizes are bytes. Every method may raise an error of ``errors.py``: the transaction must then be
+rolled back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
-
-import orjson
+from typing import Any, ClassVar, Final
 
 from postroom_common.body import with_parts
-from postroom_common.errors import PostroomError
-from postroom_common.events import Event, raw_json
 from postroom_common.protocol import State
 
-from ..model.records import BodyReference, Entry, Loss, QueueRecord, part_fact
-from ..platform.files import FULL_ERRNOS
+from ..model.records import BodyReference, Entry, QueueRecord, part_fact
+from .errors import BodyLost, StoreError
+from .recovery import Audit, Recovery
 
-#: Why a damaged checkpoint of a store goes to quarantine.
-DAMAGED_CHECKPOINT: Final = "a checkpoint that cannot be read"
 #: The states in which a message may be leased, those that end at a time, and those in which it may expire.
 LEASED: Final = (State.INFLIGHT, State.DEAD)
 TIMED: Final = (State.DELAYED, State.GATHERING)
@@ -38,59 +31,6 @@ EXPIRING: Final = (State.READY, *TIMED)
 
 Cursor = tuple[str | int, ...]
 """Where a page of ``Pages.scan`` ended. Its content is the store's business."""
-
-
-# --- errors ---------------------------------------------------------------------------------------------------------
-
-
-class StoreError(PostroomError):
-    """The store could not do what was asked; the underlying error is the cause."""
-
-
-class StoreFull(StoreError):
-    """The disk has no space for what was to be stored."""
-
-
-class StoreBusy(StoreError):
-    """Another process has the storage locked: nothing can be stored until it releases it."""
-
-
-class NotStored(StoreError):
-    """What was to be changed does not exist. The storage itself is intact, and nothing was changed."""
-
-
-class StoreDamaged(StoreError):
-    """What is on disk is not a store: it can be set aside and folded from scratch from the journal."""
-
-
-class BodyLost(StoreError):
-    """The body of message ``key`` is missing, damaged or another message's: it must not be delivered."""
-
-    def __init__(self, key: str, text: str) -> None:
-        super().__init__(f"{key}: {text}")
-        self.key = key
-
-
-class BodyUnread(StoreError):
-    """The disk did not return the body of message ``key``: it may do so next time, or never."""
-
-    def __init__(self, key: str, text: str) -> None:
-        super().__init__(f"{key}: {text}")
-        self.key = key
-
-
-def store_error(error: OSError, where: Path | str) -> StoreError:
-    """An error of the operating system as one of the contract: ``StoreFull`` if only space is lacking."""
-    return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{where}: {error}")
-
-
-@contextmanager
-def store_errors(where: Path | str) -> Iterator[None]:
-    """Turn errors of the operating system into those of the contract; see ``store_error``."""
-    try:
-        yield
-    except OSError as error:
-        raise store_error(error, where) from error
 
 
 # --- parts of a store -----------------------------------------------------------------------------------------------
@@ -152,17 +92,17 @@ class Pages(ABC):
 
     @abstractmethod
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
-        """The ready message with the first ``turn`` (published first, unless one returned to the end), whoever may have
-        it; with ``consumer``, the first of those that ``next_ready`` would return for it."""
+        """The ready message with the first ``position`` (published first, unless one returned to the end), whoever may
+        have it; with ``consumer``, the first of those that ``next_ready`` would return for it."""
 
     def oldest(self, queue: str, limit: int) -> list[Entry]:
-        """At most ``limit`` ready messages by ``turn``, whoever may have them and whether or not they can be delivered
-        now. A store that can do better than look at all of them overrides this."""
+        """At most ``limit`` ready messages by ``position``, whoever may have them and whether or not they can be
+        delivered now. A store that can do better than look at all of them overrides this."""
         oldest: list[Entry] = []
         after: Cursor = ()
         while True:
             page, after = self.scan(queue, State.READY, after, 1000)
-            oldest = nsmallest(limit, oldest + page, key=lambda entry: entry.turn)
+            oldest = nsmallest(limit, oldest + page, key=lambda entry: entry.position)
             if not after:
                 return oldest
 
@@ -226,106 +166,6 @@ class Disk:
     def tidy(self) -> None:
         """Take one small step, of a few milliseconds, towards returning the space of messages that are gone. Called
         every second, outside of a transaction. Raises only ``StoreDamaged``: anything else can wait."""
-
-
-class Recovery:
-    """What a start does with a store. This class is for stores whose messages are never further than ``applied``, and
-    from whose damaged files nothing can be read."""
-
-    #: Whether ``already_applied`` must be asked: only until ``finish_replay``.
-    replaying: bool = False
-    #: How many messages the store should have by what it has folded, and has not. Known after ``finish_replay``.
-    missing: int = 0
-
-    def salvage(self, first_id: int | None) -> None:
-        """Before the files of a damaged store are set aside: save what can still be read, for the next ``open`` to
-        begin with. ``first_id`` is the first event that the journal has; None: it has none."""
-
-    def already_applied(self, event: Event) -> bool:
-        """Whether the message of an event behind ``applied`` already shows it. Asked of every event that is about to be
-        folded, while ``replaying``."""
-        return False
-
-    def finish_replay(self, clean: bool) -> list[str]:
-        """The journal's end is folded. ``applied`` may rise, if the store had seen more than the journal still has.
-
-        Returns the keys of dead letters that somebody has put back among the ready messages by hand; none unless
-        ``clean``: the daemon had stopped in order, and the store was up to date.
-        """
-        return []
-
-    def losses(self) -> list[Loss]:
-        """What this start has found to be lost or uncertain, and neither the store nor the journal can replace: bytes
-        that are missing, a file that does not parse, messages whose state is unknown.
-
-        Asked once, after ``finish_replay``. Each becomes a ``damage_found`` event: it is durable before the first
-        request, and health is degraded, over restarts, until an operator accepts the loss (``accept-loss``). What
-        the next start would find again must not be reported again: evidence is moved to quarantine, or repaired. If
-        the daemon is killed before that event is durable, the next start must find it again.
-        """
-        return []
-
-
-class FileProblem(StrEnum):
-    """What can be wrong with a file of a store."""
-
-    #: No message refers to it.
-    ORPHAN = "orphan"
-    #: It lies in another directory than its message says.
-    MISPLACED = "misplaced"
-    #: It is not a file of the store.
-    FOREIGN = "foreign"
-    #: A directory that cannot be listed.
-    UNREADABLE = "unreadable"
-    #: A crash left it; the next start removes it.
-    LEFT_OVER = "left over"
-    #: A dead letter that somebody has moved among the ready messages by hand.
-    MOVED_BY_HAND = "moved by hand"
-
-
-class FileFinding(NamedTuple):
-    """A problem with the file at ``path``, in words."""
-
-    problem: FileProblem
-    path: str
-    text: str
-
-
-class Audit:
-    """What ``verify`` and ``repair`` ask. This class is for stores without files of their own for messages."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def newest_event(self) -> int:
-        """The last event that anything in the store shows. Before ``Recovery.finish_replay`` it may be above
-        ``applied``."""
-        return self._store.applied
-
-    def unfolded(self, last: int) -> list[list[int]]:
-        """Ranges of events behind ``last`` of which nothing in the store shows what they changed, although later ones
-        were folded: for a store whose messages may be further than ``applied``."""
-        return []
-
-    def file_of(self, key: str) -> Path | None:
-        """The file of a message that exists, if its body should be in one."""
-        return None
-
-    def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
-        """What is wrong with files, apart from the bodies in them. ``last`` is the journal's last event; ``clean``:
-        after it the daemon stopped in order, with nothing left to be folded. Changes nothing."""
-        return iter(())
-
-    def foreign_files(self) -> list[Path]:
-        """Files and directories among the store's own that are not the store's, for a store that ignores them."""
-        return []
-
-    def restore_misplaced(self) -> Iterator[str]:
-        """Move files to where their messages look for them. Yields what was moved, in words."""
-        return iter(())
-
-    def set_orphans_aside(self) -> None:
-        """Move files that belong to no message into quarantine."""
 
 
 # --- the store ------------------------------------------------------------------------------------------------------
@@ -419,8 +259,8 @@ class Store(ABC):
 
     @abstractmethod
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
-        """The ready message to deliver next: highest priority first, then by ``turn``; among those for anyone and those
-        for ``consumer``. One probe, whatever the backlog.
+        """The ready message to deliver next: highest priority first, then by ``position``; among those for anyone and
+        those for ``consumer``. One probe, whatever the backlog.
 
         Among messages of a queue with the same ``order_key`` that are not dead, only the first published may be
         delivered, and none while another of them is in flight.
@@ -459,20 +299,3 @@ class Store(ABC):
     @abstractmethod
     def put_kv(self, name: str, value: Any) -> None:
         """Store a JSON value under ``name``; None removes it."""
-
-
-def put_part(event: Event, store: Store) -> int:
-    """Store the part that an event appends to its message. Returns its size in bytes."""
-    part = raw_json(event["content"])
-    store.put_kv(part_fact(event["key"], event["part"]), orjson.loads(part))
-    return len(part)
-
-
-def note_gathering(event: Event, store: Store) -> None:
-    """Note that parts are appended to a new message from now on. Forgets the messages that are ready by now."""
-    if store.queue(event["queue"]) is None:
-        return
-    record = store.queue_for_update(event["queue"])
-    entries = {account: store.get(key) for account, key in record.gathering.items()}
-    still = {account: entry.key for account, entry in entries.items() if entry and entry.state is State.GATHERING}
-    record.gathering = {**still, event["gathering"]: event["key"]}

@@ -9,7 +9,7 @@ from typing import Final
 from postroom_common.protocol import State
 
 from ..model.records import QueueRecord
-from .base import NotStored
+from .errors import NotStored
 from .undoable import Undoable
 
 _DEAD: Final = State.DEAD

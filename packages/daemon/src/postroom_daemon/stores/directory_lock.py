@@ -6,7 +6,7 @@ import fcntl
 from pathlib import Path
 
 from ..platform.files import Files
-from .base import StoreBusy
+from .errors import StoreBusy
 
 
 def lock_directory(files: Files, fd: int, place: Path) -> None:

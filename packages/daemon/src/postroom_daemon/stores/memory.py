@@ -12,8 +12,10 @@ from postroom_common.protocol import State
 
 from ..model.observer import Participant
 from ..model.records import Entry, QueueRecord
-from .base import EXPIRING, TIMED, Audit, Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
+from .base import EXPIRING, TIMED, Bodies, Cursor, Disk, Due, Pages, Store
 from .book import QueueBook
+from .errors import StoreError
+from .recovery import Audit, Recovery
 from .undoable import Undoable
 
 _Ready = tuple[int, int, str]  # -priority, turn, key: sorts in the order of delivery
@@ -102,7 +104,7 @@ class MemoryStore(Store, Due, Pages):
         hint = (entry.seq, entry.key)
         if entry.state is State.READY:
             heap = self._ready.setdefault((entry.queue, entry.target), [])
-            heapq.heappush(heap, (-entry.priority, entry.turn, entry.key))
+            heapq.heappush(heap, (-entry.priority, entry.position, entry.key))
         elif entry.state in TIMED:
             heapq.heappush(self._due, (entry.due, *hint))
         if entry.lease_until:
@@ -142,7 +144,7 @@ class MemoryStore(Store, Due, Pages):
         while heap:
             entry = self._entries.values.get(heap[0][2])
             fits = entry and entry.state is State.READY and (entry.queue, entry.target) == (queue, target)
-            if entry and fits and (-entry.priority, entry.turn) == heap[0][:2] and self._is_next(entry):
+            if entry and fits and (-entry.priority, entry.position) == heap[0][:2] and self._is_next(entry):
                 return heap[0]
             heapq.heappop(heap)  # one that waits for its turn is added when it comes
         return None
@@ -204,7 +206,7 @@ class MemoryStore(Store, Due, Pages):
         """The place of an entry among those of its state."""
         match entry.state:
             case State.READY:
-                return (not self._is_next(entry), entry.target, -entry.priority, entry.turn)
+                return (not self._is_next(entry), entry.target, -entry.priority, entry.position)
             case State.DELAYED | State.GATHERING:
                 return (entry.due, entry.seq)
             case State.INFLIGHT:
@@ -218,7 +220,7 @@ class MemoryStore(Store, Due, Pages):
         ready = (e for e in self._entries.values.values() if e.queue == queue and e.state is State.READY)
         if consumer is not None:
             ready = (e for e in ready if e.target in ("", consumer) and self._is_next(e))
-        return min(ready, key=lambda e: e.turn, default=None)
+        return min(ready, key=lambda e: e.position, default=None)
 
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.values.get(name)

@@ -12,11 +12,11 @@ from postroom_common.protocol import ErrorCode, State
 
 from ...model.records import Entry
 from ...policy.access_rules import Verb
-from ...stores.base import BodyLost, BodyUnread
+from ...stores.errors import BodyLost, BodyUnread
 from ..admission import leases_left
 from ..context import Context, Decision, Draft, no_message
 from ..fields import Fields
-from ..queue_patterns import Heads, available_from
+from ..heads import Heads, available_from
 from ..selection import dead_letters
 from .addresses import is_dead_letter_address, queue_created, queues_with_dead_letters
 from .policies import check_creation, creation_layer
@@ -68,8 +68,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         entries = _next(context, fields["queue"], consumer, most or 1, DELIVERED_BYTES)
     else:
         heads = _heads(context, fields)
-        if not (heads.is_complete() or heads.is_complete()):
-            return Decision(work=context.patterns.search(heads))
+        if not heads.advance():
+            return Decision(work=context.patterns.complete(heads))
         entries = _next_of_any(context, heads, consumer, most or 1, DELIVERED_BYTES)
     if not entries:
         if fields["createWith"] is not None:

@@ -62,7 +62,7 @@ def append(
     """The event that appends a part to the message that the queue gathers, recorded as pending; None if there is no
     such message, or the part does not fit. Raises ``CommandError`` (ERR_QUOTA_EXCEEDED)."""
     queue, pending, account = fields["queue"], context.pending, whose(context)
-    entry = pending.gathering.get((queue, account)) or _gathering(context, queue, account, record)
+    entry = pending.gathering_entries.get((queue, account)) or _entry_that_gathers(context, queue, account, record)
     if entry is None or entry.parts >= APPENDED_PARTS_LIMIT:
         return None
     stored = orjson.dumps(part.stored())
@@ -81,15 +81,15 @@ def append(
     draft["content"] = orjson.Fragment(stored)
     entry.parts += 1
     entry.size += size
-    pending.gathering[queue, account] = entry
+    pending.gathering_entries[queue, account] = entry
     pending.published[queue] = pending.published.get(queue, 0) + 1
     pending.add(queue, 0, size)
     return draft
 
 
-def _gathering(context: Context, queue: str, account: str, record: QueueRecord | None) -> Entry | None:
+def _entry_that_gathers(context: Context, queue: str, account: str, record: QueueRecord | None) -> Entry | None:
     """The message to which parts of an account are appended now, as a copy."""
-    now, key = context.now.engine, record.gathering.get(account) if record else None
+    now, key = context.now.engine, record.gathering_keys.get(account) if record else None
     entry = context.store.get(key) if key else None
     if entry is None or entry.state is not State.GATHERING or entry.queue != queue or entry.due <= now:
         return None

@@ -11,7 +11,7 @@ from postroom_common.protocol import ErrorCode, State, birthplace
 
 from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
-from ...stores.base import BodyLost, BodyUnread
+from ...stores.errors import BodyLost, BodyUnread
 from ..context import Context
 
 

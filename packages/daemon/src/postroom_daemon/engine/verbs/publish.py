@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -48,12 +48,10 @@ from .terminations import died, failure
 
 _NOT_GIVEN: Final = (None, "")
 _NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
-#: The fields of a publish that say more than which message goes to which queue, and their values if they do not.
-_OPTIONS: Final = {
-    field.name: field.default
-    for field in FIELDS[Command.PUBLISH]
-    if field.name not in ("queue", "message", "encoding", "contentType")
-}
+#: The fields of a publish that say where it goes, and what its body is.
+_PLACE_AND_BODY: Final = ("queue", "queuePattern", "createWith", "message", "encoding", "contentType")
+#: All others, and their values if they say nothing.
+_OPTIONS: Final = {field.name: field.default for field in FIELDS[Command.PUBLISH] if field.name not in _PLACE_AND_BODY}
 _options: Final = itemgetter(*_OPTIONS)
 _NO_OPTIONS: Final = tuple(_OPTIONS.values())
 #: Used for every message, and slow to look up in their classes.
@@ -66,6 +64,16 @@ Outcome = tuple[list[Draft], dict[str, Any] | None]
 determine it (see ``replies``)."""
 
 
+class _Target(NamedTuple):
+    """A queue to which the principal may publish now: its record, if it exists, its policy, and whether that accepts
+    every message. ``created_with`` is the layer of its policy if this request creates it, or one before it did."""
+
+    record: QueueRecord | None
+    policy: Policy
+    is_open: bool
+    created_with: Layer
+
+
 def publish(context: Context, fields: Fields) -> Decision:
     """Publish a message to a queue, which is created if it does not exist; or to all that a pattern matches. Raises
     what ``admit`` raises."""
@@ -74,12 +82,14 @@ def publish(context: Context, fields: Fields) -> Decision:
     if open_policy is None:
         if not queue:
             return _publish_to_matching(context, fields)
-        record, policy, is_open = _open_queue(context, fields)
-        if record is None or not is_open:
-            return _decision(*_admitted(context, fields, record, policy, is_open))
-        open_policy = policy
+        target = _target(context, fields)
+        if target.record is None or not target.is_open:
+            return _decision(*_admitted(context, fields, target))
+        open_policy = target.policy
         if _PUBLISH in context.access.free:
-            context.open_queues[queue] = policy
+            context.open_queues[queue] = open_policy
+    elif fields["createWith"] is not None or fields["queuePattern"] is not None:
+        _check_place(fields)
     return Decision([_published(context, fields, open_policy, context.read_body(fields))[0]])
 
 
@@ -99,16 +109,16 @@ def _publish_to_matching(context: Context, fields: Fields) -> Decision:
     if fields["createWith"] is not None:
         raise CommandError(ErrorCode.INVALID_REQUEST, "createWith is for a queue: a queuePattern creates none")
     _refuse_all(context)
-    found = context.patterns.matching(text, context.store, context.now.engine)
-    if not (found.is_complete() or found.is_complete()):
-        return Decision(work=context.patterns.search(found))
-    if found.names is None:
+    matching = context.patterns.matching(text, context.store, context.now.engine)
+    if not matching.advance():
+        return Decision(work=context.patterns.complete(matching))
+    if matching.names is None:
         raise CommandError(
             ErrorCode.INVALID_REQUEST,
             f"queuePattern {text[:80]!r} matches more than {MATCHED_QUEUES_LIMIT:,} queues: use patterns that match"
             " fewer",
         )
-    queues = sorted(queue for queue in found.names if context.may(_PUBLISH, queue))
+    queues = sorted(queue for queue in matching.names if context.may(_PUBLISH, queue))
     parts = context.read_body(fields)
     context.read_body = lambda _: parts
     size = len(queues) * sum(len(part.data) for part in parts)
@@ -155,18 +165,21 @@ def admit(context: Context, fields: Fields) -> Outcome:
     queue, pending = fields["queue"], context.pending
     open_policy = pending.open.get(queue)
     if open_policy:
+        if fields["createWith"] is not None or fields["queuePattern"] is not None:
+            _check_place(fields)
         return [_published(context, fields, open_policy, context.read_body(fields))[0]], None
     if not queue:
         raise CommandError(ErrorCode.INVALID_REQUEST, "queuePattern is not possible for one of several messages")
-    return _admitted(context, fields, *_open_queue(context, fields))
+    return _admitted(context, fields, _target(context, fields))
 
 
-def _admitted(context: Context, fields: Fields, record: QueueRecord | None, policy: Policy, is_open: bool) -> Outcome:
-    """Decide about a message for a queue that takes messages now; ``is_open``: every message."""
+def _admitted(context: Context, fields: Fields, target: _Target) -> Outcome:
+    """Decide about a message for a queue that takes messages now."""
     queue, pending = fields["queue"], context.pending
+    record, policy, is_open, created_with = target
     made: list[Draft] = []
     if not record and queue not in pending.queues:
-        made.append(queue_created(context, queue, _created_with(context, fields)))
+        made.append(queue_created(context, queue, created_with))
     parts = context.read_body(fields)
     if is_open:
         draft, _ = _published(context, fields, policy, parts)
@@ -207,7 +220,7 @@ def _admitted(context: Context, fields: Fields, record: QueueRecord | None, poli
     drafts = [*made, *before, draft, *end]
     _record(context, drafts, draft, claim if is_stored else None, size)
     if part and not end:
-        pending.gathering[queue, draft["gathering"]] = _entry(context, draft, size)
+        pending.gathering_entries[queue, draft["gathering"]] = _entry(context, draft, size)
     if policy.overflow == "drop-oldest" and not end and "dueEngineMs" not in draft:
         context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
     return drafts, _result(draft["key"], end, is_stored)
@@ -238,9 +251,9 @@ def _record_created(context: Context, made: list[Draft]) -> None:
             context.pending.created_with[draft["queue"]] = draft["createdWith"]
 
 
-def _open_queue(context: Context, fields: Fields) -> tuple[QueueRecord | None, Policy, bool]:
-    """The record, if the queue exists, and the policy of a queue to which the principal may publish now, and whether
-    that accepts every message. Raises ``CommandError``: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL."""
+def _target(context: Context, fields: Fields) -> _Target:
+    """The queue to which a request publishes. Raises ``CommandError``: ERR_INVALID_REQUEST, ERR_FORBIDDEN, ERR_PAUSED,
+    ERR_DRAINING, ERR_STORAGE_FULL."""
     queue = fields["queue"]
     _check_place(fields)
     context.require(_PUBLISH, queue)
@@ -248,12 +261,12 @@ def _open_queue(context: Context, fields: Fields) -> tuple[QueueRecord | None, P
     if record and record.publish_paused:
         raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
     _refuse_all(context)
-    created = NO_LAYER if record else _created_with(context, fields)
-    shown = QueueRecord(queue, created_with=created) if created else record
+    created_with = NO_LAYER if record else _created_with(context, fields)
+    shown = QueueRecord(queue, created_with=created_with) if created_with else record
     policy, is_open = context.policies.applied(queue, shown)
     if policy.measured:
         context.statistics.measure(queue, context.now.engine)
-    return record, policy, is_open
+    return _Target(record, policy, is_open, created_with)
 
 
 def _check_place(fields: Fields) -> None:
@@ -300,7 +313,6 @@ def _published(
 def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Part, ...], now: Now) -> bytes:
     """Record the options of a new message in its event. Returns the message as it is stored. Raises
     ``CommandError``."""
-    _check_place(fields)
     if fields["traceparent"]:
         check_trace(fields["traceparent"])
     attributes, priority = None, fields["priority"]

@@ -20,7 +20,8 @@ from ...model.records import (
     entry_to_json,
     history_fact,
 )
-from ...stores.base import BodyLost, Store
+from ...stores.base import Store
+from ...stores.errors import BodyLost
 from ..context import Context, Decision
 from ..fields import Fields
 

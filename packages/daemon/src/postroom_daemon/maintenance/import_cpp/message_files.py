@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...config.settings import Settings
 from ...platform.files import LOST_ERRNOS
 from ...root.cpp_data import DELAYS_DIR, LEASES_DIR, POLICY_PREFIX, message_files
-from ...stores.base import StoreBusy
+from ...stores.errors import StoreBusy
 from .rows import (
     CppMessage,
     Unusable,

@@ -32,7 +32,7 @@ from ...root.locks import lock_root
 from ...root.open_root import Sources, open_root
 from ...root.preflight import hindrance
 from ...stores.backends import layout_of, places
-from ...stores.base import StoreBusy
+from ...stores.errors import StoreBusy
 from ...stores.filesystem.names import read_name
 from .database import CppDatabase
 from .events import CppEvents, age_of_all

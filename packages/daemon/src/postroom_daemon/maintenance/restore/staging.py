@@ -27,7 +27,8 @@ from ...platform.files import CREATE_FLAGS, Files
 from ...platform.quarantine import Quarantine
 from ...root.open_root import Sources
 from ...stores.backends import beside, folds_journal_of, make_store, places
-from ...stores.base import NotStored, Store
+from ...stores.base import Store
+from ...stores.errors import NotStored
 from ..backup import Backup
 from ..backup.format import JOURNAL_NAME
 from .target import Target

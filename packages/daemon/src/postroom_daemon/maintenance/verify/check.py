@@ -28,7 +28,8 @@ from ...root.cpp_data import places_of, to_import
 from ...root.locks import RootBusy, lock_root
 from ...root.swap import check_no_swap
 from ...stores.backends import layout_of
-from ...stores.base import Store, StoreDamaged, StoreError
+from ...stores.base import Store
+from ...stores.errors import StoreDamaged, StoreError
 from ..connect import NotReached, no_root, reach
 from .compare import MALFORMED, Comparison, StoreComparison
 from .findings import Finding, Kind, OnFinding, Report

@@ -33,7 +33,7 @@ FIXED: Final = (
 )  # fmt: skip
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
-    "expires", "fallback", "claim", "holder_uid", "place", "parts",
+    "expires", "fallback", "claim", "holder_uid", "returned_seq", "parts",
 )  # fmt: skip
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
@@ -49,6 +49,7 @@ _NAMES: Final = {
     "due_wall": "deliverAtMs",
     "order_key": "orderingKey",
     "retry_limit": "retryLimit",
+    "returned_seq": "place",
     "expires": "expiresEngineMs",
     "fallback": "fallbackEngineMs",
     "created_with": "createdWith",

@@ -34,7 +34,8 @@ from ...model.records import (
 from ...observe.state.model import Message
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
 from ...platform.quarantine import Quarantine
-from ...stores.base import BodyLost, Store
+from ...stores.base import Store
+from ...stores.errors import BodyLost
 from .compare import FIXED, QUEUE_FACTS, Difference
 from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ...config.settings import Settings
 from ...model.records import HISTORY, PART, PART_DIGITS
 from ...stores.backends import layout_of
-from ...stores.base import DAMAGED_CHECKPOINT, FileProblem
+from ...stores.recovery import DAMAGED_CHECKPOINT, FileProblem
 from .findings import Finding, Kind
 from .readonly_store import ReadonlyStore
 

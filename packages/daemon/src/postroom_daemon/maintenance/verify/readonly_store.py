@@ -22,7 +22,8 @@ from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...root.cpp_data import exists, is_used, places_of
 from ...stores.backends import layout_of, make_store
-from ...stores.base import NotStored, Store, StoreDamaged
+from ...stores.base import Store
+from ...stores.errors import NotStored, StoreDamaged
 from ...stores.sqlite.store import SqliteStore
 
 #: The name of a database's copy.

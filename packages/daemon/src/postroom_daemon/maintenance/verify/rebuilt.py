@@ -60,9 +60,9 @@ QUEUE_PARTS: Final = {
 def attributes_of(event: Event) -> frozenset[str]:
     """The changing attributes of its message that an event defines."""
     due = frozenset({"due"}) if "dueEngineMs" in event else frozenset()
-    place = frozenset({"place"}) if "returnTo" in event else frozenset()
+    returned = frozenset({"returned_seq"}) if "returnTo" in event else frozenset()
     attempt = frozenset({"attempt"}) if "attempt" in event else frozenset()
-    return _ATTRIBUTES.get(event["type"], frozenset()) | due | place | attempt
+    return _ATTRIBUTES.get(event["type"], frozenset()) | due | returned | attempt
 
 
 def states_possible(event: Event) -> list[State | None]:

@@ -29,7 +29,7 @@ from ...platform.quarantine import Quarantine
 from ...root.locks import RootBusy, lock_root, lock_store
 from ...root.open_root import OpenRoot, Sources, StartError, open_root
 from ...stores.backends import layout_of
-from ...stores.base import StoreError
+from ...stores.errors import StoreError
 from .check import Verification, default_workspace
 from .compare import StoreComparison
 from .findings import Finding, Kind, OnFinding, Report, Say

@@ -16,7 +16,8 @@ from postroom_common.protocol import State
 from ...engine.verbs.queues import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
 from ...model.consumers import Consumers
 from ...model.records import QueueRecord
-from ...stores.base import Store, StoreDamaged, StoreError
+from ...stores.base import Store
+from ...stores.errors import StoreDamaged, StoreError
 from . import table
 
 #: Number of queues that one step reads, and maximum number of queues in total.

@@ -30,7 +30,9 @@ from ...model.records import (
     entry_from_json,
     history_fact,
 )
-from ...stores.base import TIMED, BodyLost, Recovery
+from ...stores.base import TIMED
+from ...stores.errors import BodyLost
+from ...stores.recovery import Recovery
 from ...stores.sqlite.references import ReferencedBodies, reference_value
 from ...stores.sqlite.store import SqliteStore
 from . import model

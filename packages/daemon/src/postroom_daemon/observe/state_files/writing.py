@@ -23,7 +23,8 @@ from ...engine.verbs.state import read_page
 from ...journal.journal import Journal
 from ...platform.clock import Clock
 from ...platform.files import CREATE_FLAGS, Files, remove_all
-from ...stores.base import Store, StoreError
+from ...stores.base import Store
+from ...stores.errors import StoreError
 from ..metrics.queues import reading
 from ..state import Head, Totals, bodies_in
 from ..state.capture import capture_in_steps

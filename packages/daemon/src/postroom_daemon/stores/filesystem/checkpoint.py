@@ -24,7 +24,8 @@ from postroom_common.events import decode_line, encode_line
 
 from ...model.records import QueueRecord
 from ...platform.files import LOST_ERRNOS, READ_FLAGS, Files
-from ..base import Disk, StoreError, StoreFull
+from ..base import Disk
+from ..errors import StoreError, StoreFull
 from .content import FORMAT
 from .files import MessageFiles
 from .tree import Tree

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ...model.records import Entry
 from ...platform.files import DISK_ERRNOS, LOST_ERRNOS
 from ...platform.quarantine import Quarantine
-from ..base import BodyLost, BodyUnread
+from ..errors import BodyLost, BodyUnread
 from . import content as fs_content
 from .names import (
     DONE,

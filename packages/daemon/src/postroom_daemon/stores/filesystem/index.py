@@ -175,8 +175,8 @@ class Index:
         match entry.state:
             case State.READY if entry.order_key:
                 self.sharing_of(entry).add((entry.seq, entry.key))
-            case State.READY if entry.place:
-                self.lane(entry.queue, entry.target).call(entry.priority, entry.place, entry.key)
+            case State.READY if entry.returned_seq:
+                self.lane(entry.queue, entry.target).call(entry.priority, entry.returned_seq, entry.key)
             case State.READY:
                 self.lane(entry.queue, entry.target).add(entry.priority, entry.seq, entry.key)
             case State.DELAYED | State.GATHERING:
@@ -200,7 +200,7 @@ class Index:
                 hints.discard((entry.seq, entry.key))
         lane = self.lanes.get(queue, {}).get(entry.target)
         if lane:
-            lane.take(entry.priority, entry.turn, entry.key)
+            lane.take(entry.priority, entry.position, entry.key)
 
     def complete(self) -> None:
         """The start has added everything, and ``look`` works: put in order what depends on it."""
@@ -211,7 +211,7 @@ class Index:
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         """The message to deliver next to a consumer."""
         heads = [self._head(queue, target) for target in {"", consumer}]
-        return min((head for head in heads if head), key=lambda e: (-e.priority, e.turn), default=None)
+        return min((head for head in heads if head), key=lambda e: (-e.priority, e.position), default=None)
 
     def _head(self, queue: str, target: str) -> Entry | None:
         lane = self.lanes.get(queue, {}).get(target)

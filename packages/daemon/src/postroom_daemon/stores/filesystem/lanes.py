@@ -27,9 +27,9 @@ _GONE_LIMIT: Final = 1000
 
 class _Run:
     """The ready messages of one priority: in ``keys`` those that came in the order of publishing, which is nearly all;
-    in ``back`` those that came back, by their ``turn``, and those whose turn it is among others of their ordering key.
-    Those that returned to the end are in ``back`` alone. ``first`` and ``last`` are the publish numbers between which
-    those in ``keys`` are, ``gone`` is about how many of them no longer exist."""
+    in ``back`` those that came back, by their ``position``, and those whose turn it is among others of their ordering
+    key. Those that returned to the end are in ``back`` alone. ``first`` and ``last`` are the publish numbers between
+    which those in ``keys`` are, ``gone`` is about how many of them no longer exist."""
 
     def __init__(self, prefix: str) -> None:
         self.keys = KeyQueue(prefix)
@@ -64,9 +64,9 @@ class Lane:
         else:
             run.back.add((seq, key))
 
-    def call(self, priority: int, turn: int, key: str) -> None:
+    def call(self, priority: int, position: int, key: str) -> None:
         """Add a message whose turn has come among others of its ordering key, or that has returned to the end."""
-        self._run(priority).back.add((turn, key))
+        self._run(priority).back.add((position, key))
 
     def add_run(self, priority: int, seqs: array[int], halves: array[int]) -> None:
         """Add what the start has found in one folder, in the order of publishing, with the halves of the ids one behind
@@ -88,7 +88,7 @@ class Lane:
             insort(self._priorities, priority)
         return run
 
-    def take(self, priority: int, turn: int, key: str) -> None:
+    def take(self, priority: int, position: int, key: str) -> None:
         """Drop a message that is no longer ready, if it is the next one: what lies deeper is passed over later."""
         run = self._runs.get(priority)
         if run is None:
@@ -97,7 +97,7 @@ class Lane:
             run.keys.popleft()
         else:
             run.gone += 1
-        run.back.discard((turn, key))
+        run.back.discard((position, key))
 
     def head(self) -> Entry | None:
         """The message to deliver next."""
@@ -109,21 +109,21 @@ class Lane:
         return None
 
     def oldest(self) -> Entry | None:
-        """The message with the first turn."""
+        """The message with the first ``position``."""
         heads = (self._first(priority) for priority in self._priorities)
-        return min((head for head in heads if head), key=lambda e: e.turn, default=None)
+        return min((head for head in heads if head), key=lambda e: e.position, default=None)
 
     def _first(self, priority: int) -> Entry | None:
         run = self._runs[priority]
         first = None
         while not first and (key := run.keys.first()):
             first = self._fitting(key)
-            if not first or first.place:
+            if not first or first.returned_seq:
                 first = None
                 run.keys.popleft()
         while (hint := run.back.first()) and not (first and first.seq < hint[0]):
             entry = self._fitting(hint[1])
-            if entry and entry.turn == hint[0]:
+            if entry and entry.position == hint[0]:
                 return entry
             run.back.discard(hint)
         return first
@@ -136,29 +136,29 @@ class Lane:
         """Whether a message belongs here."""
         return entry.state is State.READY and (entry.queue, entry.target) == (self._queue, self._target)
 
-    def behind(self, order: int, turn: int) -> Iterator[tuple[int, Entry]]:
-        """The messages behind a place in the order of delivery, each with its order, the negative priority. Some may
-        no longer fit."""
+    def behind(self, order: int, position: int) -> Iterator[tuple[int, Entry]]:
+        """The messages behind an ``order``, the negative priority, and a position in it: in the order of delivery, each
+        with its order. Some may no longer fit."""
         for priority in reversed(self._priorities[: bisect_right(self._priorities, -order)]):
-            for entry in self.run(priority, turn if -priority == order else -1):
+            for entry in self.run(priority, position if -priority == order else -1):
                 yield -priority, entry
 
     def priorities(self) -> list[int]:
         """The priorities of which there may be messages."""
         return self._priorities
 
-    def run(self, priority: int, turn: int) -> Iterator[Entry]:
-        """The messages of one priority behind a turn, in this order; some may no longer fit."""
+    def run(self, priority: int, position: int) -> Iterator[Entry]:
+        """The messages of one priority behind a position, in this order; some may no longer fit."""
         run = self._runs[priority]
         self._clean(run)
-        at = self._behind(run, turn)
-        in_order = (entry for key in run.keys.behind(at) if (entry := self._look(key)) and not entry.place)
-        hints = run.back.behind((turn, _LAST))
-        back = (entry for number, key in hints if (entry := self._look(key)) and entry.turn == number)
-        last = turn
-        for entry in merge(in_order, back, key=lambda entry: entry.turn):
-            if entry.turn > last:
-                last = entry.turn
+        at = self._behind(run, position)
+        in_order = (entry for key in run.keys.behind(at) if (entry := self._look(key)) and not entry.returned_seq)
+        hints = run.back.behind((position, _LAST))
+        back = (entry for number, key in hints if (entry := self._look(key)) and entry.position == number)
+        last = position
+        for entry in merge(in_order, back, key=lambda entry: entry.position):
+            if entry.position > last:
+                last = entry.position
                 yield entry
 
     def _behind(self, run: _Run, seq: int) -> int:

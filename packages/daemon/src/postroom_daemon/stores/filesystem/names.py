@@ -64,7 +64,7 @@ _NUMBERS: Final = {
     "g": "fallback",
     "y": "due_wall",
     "h": "retry_limit",
-    "j": "place",
+    "j": "returned_seq",
     "q": "parts",
 }
 _TEXTS: Final = {

@@ -156,7 +156,7 @@ class FilesystemPages(Pages):
             if name >= target:
                 begin = (order, seq) if name == target else (-(2**63), -1)
                 for at, entry in lane.behind(*begin):
-                    yield (0, name, at, entry.turn), entry, lane.has(entry) and is_next(entry)
+                    yield (0, name, at, entry.position), entry, lane.has(entry) and is_next(entry)
         first = (target, order, seq) if waits else ("", -(2**63), -1)
         for part, hints in sorted(index.sharing.get(queue, {}).items(), key=lambda item: item[0]):
             if part >= first[:2]:
@@ -183,7 +183,7 @@ class FilesystemPages(Pages):
         heads = [lanes[target].oldest() for target in wanted]
         if consumer is None:  # whether or not it is their turn
             heads += (self._first_sharing(queue, part) for part in list(index.sharing.get(queue, {})))
-        return min((head for head in heads if head), key=lambda e: e.turn, default=None)
+        return min((head for head in heads if head), key=lambda e: e.position, default=None)
 
     def _first_sharing(self, queue: str, part: Part) -> Entry | None:
         sharing = self._index.sharing[queue]
@@ -198,7 +198,7 @@ class FilesystemPages(Pages):
     def oldest(self, queue: str, limit: int) -> list[Entry]:
         oldest: list[Entry] = []
         for part in self._parts(queue):
-            oldest = nsmallest(limit, chain(oldest, islice(part, limit)), key=lambda entry: entry.turn)
+            oldest = nsmallest(limit, chain(oldest, islice(part, limit)), key=lambda entry: entry.position)
         return oldest
 
     def _parts(self, queue: str) -> Iterator[Iterator[Entry]]:

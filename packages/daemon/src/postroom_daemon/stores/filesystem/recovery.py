@@ -18,7 +18,10 @@ from postroom_common.protocol import State
 from ...model.principal import stored_account
 from ...model.records import CLAIM, FACT_LOSSES, Entry, QueueRecord, claim_fact, with_failure, with_loss
 from ...platform.quarantine import Quarantine
-from ..base import Audit, FileFinding, FileProblem, Recovery, Store, note_gathering, store_errors
+from ..base import Store
+from ..errors import store_errors
+from ..gathering import note_gathering_message
+from ..recovery import Audit, FileFinding, FileProblem, Folded, Recovery
 from . import content as fs_content
 from .files import ASIDE_LIMIT, MessageFiles
 from .index import Index
@@ -249,7 +252,7 @@ class FilesystemRecovery(Recovery):
         if applied and event.get("to", event["queue"]) != event["queue"]:
             self._has_moved(event, replay)
         if applied and "gathering" in event:
-            note_gathering(event, self._store)
+            note_gathering_message(event, self._store)
         return applied
 
     def _has_moved(self, event: Event, replay: Replay) -> None:
@@ -319,7 +322,7 @@ class FilesystemRecovery(Recovery):
 class FilesystemAudit(Audit):
     """What was found among a store's files, between ``open`` and ``Recovery.finish_replay``."""
 
-    def __init__(self, store: Store, recovery: FilesystemRecovery, tree: Tree, file_of: Callable[[str], Path]) -> None:
+    def __init__(self, store: Folded, recovery: FilesystemRecovery, tree: Tree, file_of: Callable[[str], Path]) -> None:
         super().__init__(store)
         self._recovery = recovery
         self._tree = tree
@@ -330,7 +333,7 @@ class FilesystemAudit(Audit):
 
     def newest_event(self) -> int:
         newest = self._recovery.replay.found.newest if self._recovery.replay else 0
-        return max(self._store.applied, newest)
+        return max(self._folded.applied, newest)
 
     def unfolded(self, last: int) -> list[list[int]]:
         return self._recovery.unfolded(last) if self.newest_event() > last else []

@@ -22,8 +22,10 @@ from postroom_common.protocol import State
 from ...model.records import HISTORY, PART, Entry, QueueRecord
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import DAMAGED_CHECKPOINT, Bodies, BodyLost, BodyUnread, Store, StoreError, store_error, store_errors
+from ..base import Bodies, Store
 from ..book import QueueBook
+from ..errors import BodyLost, BodyUnread, StoreError, store_error, store_errors
+from ..recovery import DAMAGED_CHECKPOINT
 from ..undoable import Undoable
 from .changes import Changes
 from .checkpoint import Checkpoint, Checkpoints, FilesystemDisk

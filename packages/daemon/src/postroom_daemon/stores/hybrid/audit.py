@@ -9,7 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..base import Audit, FileFinding, FileProblem, Store, StoreError, store_errors
+from ..base import Store
+from ..errors import StoreError, store_errors
+from ..recovery import Audit, FileFinding, FileProblem
 from .index import LEAVING_KV, IndexedBody, PayloadIndex
 from .payloads import PayloadName, Payloads, shard_of
 
@@ -59,6 +61,7 @@ class HybridAudit(Audit):
 
     def __init__(self, store: Store, payloads: Payloads, index: PayloadIndex, flush: Callable[[], None]) -> None:
         super().__init__(store)
+        self._store = store
         self._flush = flush
         self._payloads = payloads
         self._index = index

@@ -31,11 +31,11 @@ class IndexedBody(NamedTuple):
 
 
 class PayloadIndex:
-    """What the database says of payload files. ``value_row`` returns a message's row of ``kv``."""
+    """What the database says of payload files. ``body_row`` returns a message's row of ``kv``."""
 
-    def __init__(self, db: Database, value_row: Callable[[str], Any]) -> None:
+    def __init__(self, db: Database, body_row: Callable[[str], Any]) -> None:
         self.db = db
-        self._value_row = value_row
+        self._body_row = body_row
         kv, msg = db.tables["kv"], db.tables["msg"]
         self._any = f"SELECT 1 FROM {kv} WHERE value_type = '{PAYLOAD}' LIMIT 1"
         self._by_seq = (
@@ -59,7 +59,7 @@ class PayloadIndex:
     def path_of(self, seq: int, queue: str, key: str) -> str:
         """Where a message's body lies. The index is asked only for a message whose key names another queue."""
         if id_of(key, queue)[0] == "+":
-            row = self._value_row(key)
+            row = self._body_row(key)
             reference = reference_of(key, *row) if row and row[1] == PAYLOAD else None
             queue = reference.queue if reference and reference.queue else queue
         return payload_path(seq, queue, key)

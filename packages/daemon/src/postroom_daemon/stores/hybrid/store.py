@@ -17,7 +17,7 @@ from postroom_common.protocol import message_key
 from ...model.records import BodyReference, Entry
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import BodyLost, BodyUnread, StoreError, store_error, store_errors
+from ..errors import BodyLost, BodyUnread, StoreError, store_error, store_errors
 from ..sqlite.references import ReferencedBodies, reference_of, reference_value
 from ..sqlite.salvage import SALVAGE_KV
 from ..sqlite.store import PAYLOADS_KV, SqliteStore
@@ -80,7 +80,7 @@ class PayloadBodies(ReferencedBodies):
     def attach(self, store: SqliteStore) -> None:
         """Belong to a store."""
         self._store = store
-        self.index = PayloadIndex(store.db, store.value_row)
+        self.index = PayloadIndex(store.db, store.body_cache.row)
 
     def open(self) -> None:
         with store_errors(self.payloads.root):
@@ -171,7 +171,7 @@ class PayloadBodies(ReferencedBodies):
     def removing(self, entry: Entry) -> None:
         self._recent.pop(entry.key, None)
         # For a body that is not small, not finding a file costs less than asking.
-        row = self._store.value_row(entry.key) if entry.size < self._inline_below else None
+        row = self._store.body_cache.row(entry.key) if entry.size < self._inline_below else None
         if row is None or row[1] == PAYLOAD:
             self._removed.append(self.index.path_of(entry.seq, entry.queue, entry.key))
 

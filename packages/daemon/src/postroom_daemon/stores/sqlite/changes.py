@@ -10,7 +10,7 @@ import sqlite3
 from itertools import chain
 
 from ...model.records import Entry
-from ..base import StoreDamaged
+from ..errors import StoreDamaged
 from .rows import Row, changes_of, row_of, value_crc
 from .schema import ROWS, Insert, Statements, keys_in_turn
 

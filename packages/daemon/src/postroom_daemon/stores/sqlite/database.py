@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...platform.files import FULL_ERRNOS, Files
-from ..base import StoreBusy, StoreDamaged, StoreError, StoreFull
+from ..errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from . import schema
 from .rows import value_holds
 from .schema import Statements, keys_in_turn

@@ -6,7 +6,8 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from ..base import Disk, StoreBusy, StoreDamaged, StoreError
+from ..base import Disk
+from ..errors import StoreBusy, StoreDamaged, StoreError
 from .database import Database
 from .references import ReferencedBodies
 from .unwritten import Unwritten

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ...model.records import Entry
-from ..base import StoreDamaged
+from ..errors import StoreDamaged
 from .rows import Row, entry_of, row_holds
 
 #: Entries that are cached.

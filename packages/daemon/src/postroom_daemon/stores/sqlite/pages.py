@@ -10,7 +10,8 @@ from typing import Final
 from postroom_common.protocol import State
 
 from ...model.records import Entry
-from ..base import EXPIRING, LEASED, TIMED, Cursor, Due, Pages, StoreDamaged, StoreError
+from ..base import EXPIRING, LEASED, TIMED, Cursor, Due, Pages
+from ..errors import StoreDamaged, StoreError
 from .database import Database
 from .rows import Row, turn_of
 
@@ -176,7 +177,7 @@ class SqlitePages(Pages):
             heads = [head for blocked in (0, 1) for head in self._heads(queue, blocked, "", everybody=True)]
         else:
             heads = [head for target in {"", consumer} for head in self._heads(queue, 0, target, everybody=False)]
-        return min(heads, key=lambda e: e.turn, default=None)
+        return min(heads, key=lambda e: e.position, default=None)
 
     def oldest(self, queue: str, limit: int) -> list[Entry]:
         oldest: list[Entry] = []
@@ -184,7 +185,7 @@ class SqlitePages(Pages):
             for head in self._heads(queue, blocked, "", everybody=True):
                 same = (queue, blocked, head.target, head.priority, -1, limit)
                 page = [self._entry_of(row) for row in self._db.rows(self._sql.ready_behind[0], same)]
-                oldest = nsmallest(limit, oldest + page, key=lambda e: e.turn)
+                oldest = nsmallest(limit, oldest + page, key=lambda e: e.position)
         return oldest
 
     def queue_names(self, after: str, limit: int) -> list[str]:
@@ -239,9 +240,9 @@ class SqlitePages(Pages):
                     page = rows(statement, (queue, blocked, *values, limit - len(found)))
                     found += ((blocked, row) for row in page)
             blocked += 1
-        for turn in range(blocked, 2):
+        for is_blocked in range(blocked, 2):
             if len(found) < limit:
-                found += ((turn, row) for row in rows(sql.ready, (queue, turn, limit - len(found))))
+                found += ((is_blocked, row) for row in rows(sql.ready, (queue, is_blocked, limit - len(found))))
         return found
 
 

@@ -34,15 +34,15 @@ class Head:
 
     def add(self, entry: Entry) -> int:
         """A message has become ready. Returns how many more are in memory."""
-        entries, place = self.entries, (-entry.priority, entry.place or entry.seq)
-        if not entries or place > (-entries[-1].priority, entries[-1].place or entries[-1].seq):
+        entries, order = self.entries, (-entry.priority, entry.returned_seq or entry.seq)
+        if not entries or order > (-entries[-1].priority, entries[-1].returned_seq or entries[-1].seq):
             if self.is_all and len(entries) < _LENGTH_LIMIT:
                 entries.append(entry)
                 return 1
             self.is_all = False
             return 0
         at = len(entries)
-        while at and (-entries[at - 1].priority, entries[at - 1].turn) > place:
+        while at and (-entries[at - 1].priority, entries[at - 1].position) > order:
             at -= 1
         entries.insert(at, entry)
         if len(entries) <= _LENGTH_LIMIT:

@@ -25,7 +25,7 @@ COLUMNS: Final = (
 _AS_OF: Final = COLUMNS.index("as_of")
 #: The place of the size. Rows of format 2, and their checksums, end before it.
 SIZE: Final = COLUMNS.index("size")
-#: The place of ``Entry.place``: null in most rows, whose checksums end before it, as those of format 3 do.
+#: The index of ``Entry.returned_seq``: null in most rows, whose checksums end before it, as those of format 3 do.
 _PLACE: Final = COLUMNS.index("place")
 _SEQ: Final = COLUMNS.index("seq")
 #: Those that change after a message was stored, as long as it stays in its queue.
@@ -52,8 +52,8 @@ def row_of(e: Entry, as_of: int) -> Row:
         e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if state is _DEAD else None,
         e.failures, e.phase, as_of, e.size, e.order_key, e.next_expiry if lapses else 0, _rare(e),
     )  # fmt: skip
-    if e.place:
-        return (*values, e.place, crc32(orjson.dumps((*values, e.place))))
+    if e.returned_seq:
+        return (*values, e.returned_seq, crc32(orjson.dumps((*values, e.returned_seq))))
     return (*values, None, crc32(orjson.dumps(values)))
 
 
@@ -83,7 +83,7 @@ def changes_of(row: Row) -> list[Any]:
 
 
 def turn_of(row: Row) -> int:
-    """The ``turn`` of the entry in a row."""
+    """The ``position`` of the entry in a row."""
     return int(row[_SEQ] if row[_PLACE] is None else row[_PLACE])
 
 
@@ -105,7 +105,7 @@ def entry_of(row: Row) -> Entry:
     entry = Entry(
         row[0], row[1], _STATES.get(row[2]) or State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9],
         row[10], row[11], row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, order_key=row[19],
-        place=row[22] or 0,
+        returned_seq=row[22] or 0,
     )  # fmt: skip
     if row[21]:
         rare: list[Any] = orjson.loads(row[21])

@@ -29,7 +29,10 @@ from ...model.records import (
     part_fact,
     with_failure,
 )
-from ..base import Recovery, Store, StoreError, note_gathering, put_part
+from ..base import Store
+from ..errors import StoreError
+from ..gathering import note_gathering_message, put_part
+from ..recovery import Recovery
 from .database import Database, translated
 from .pages import Turns
 from .raw_pages import RawPages
@@ -291,7 +294,7 @@ class Refold:
         if "failure" in event:
             self._heal_history(event)
         if "gathering" in event:
-            note_gathering(event, self._store)
+            note_gathering_message(event, self._store)
         if type_ == EventType.PART_APPENDED and self._store.get_kv(part_fact(key, event["part"])) is None:
             put_part(event, self._store)
         return True

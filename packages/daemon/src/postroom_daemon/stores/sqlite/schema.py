@@ -145,17 +145,17 @@ class Statements:
         several = f"IN ({', '.join('?' * _KEYS)})"
         self.delete_several = f"DELETE FROM {msg} WHERE message_key {several}"
         ready = f"{select} WHERE state = 'ready' AND queue = ? AND blocked = ?"
-        turn = "ifnull(place, seq)"  # as in the index
-        by_turn = f"ORDER BY target_consumer_id, priority DESC, {turn} LIMIT ?"
+        position = "ifnull(place, seq)"  # as in the index
+        by_position = f"ORDER BY target_consumer_id, priority DESC, {position} LIMIT ?"
         of_target = f"{ready} AND target_consumer_id = ?"
-        self.pick = f"{of_target} ORDER BY priority DESC, {turn} LIMIT ?"
-        self.next_priority = f"{of_target} AND priority < ? ORDER BY priority DESC, {turn} LIMIT 1"
-        self.next_target = f"{ready} AND target_consumer_id > ? {by_turn.replace('?', '1')}"
-        self.ready = f"{ready} {by_turn}"
+        self.pick = f"{of_target} ORDER BY priority DESC, {position} LIMIT ?"
+        self.next_priority = f"{of_target} AND priority < ? ORDER BY priority DESC, {position} LIMIT 1"
+        self.next_target = f"{ready} AND target_consumer_id > ? {by_position.replace('?', '1')}"
+        self.ready = f"{ready} {by_position}"
         self.ready_behind = (
-            f"{of_target} AND priority = ? AND {turn} > ? ORDER BY {turn} LIMIT ?",
-            f"{of_target} AND priority < ? ORDER BY priority DESC, {turn} LIMIT ?",
-            f"{ready} AND target_consumer_id > ? {by_turn}",
+            f"{of_target} AND priority = ? AND {position} > ? ORDER BY {position} LIMIT ?",
+            f"{of_target} AND priority < ? ORDER BY priority DESC, {position} LIMIT ?",
+            f"{ready} AND target_consumer_id > ? {by_position}",
         )
         self.ended_leases = f"{select} WHERE lease_until <= ? ORDER BY lease_until, seq LIMIT ?"
         leased = f"{select} WHERE lease_until IS NOT NULL"

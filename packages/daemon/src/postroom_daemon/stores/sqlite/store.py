@@ -22,16 +22,18 @@ from postroom_common.protocol import State
 
 from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
-from ..base import Audit, Bodies, BodyLost, NotStored, Store, StoreDamaged, StoreError
+from ..base import Bodies, Store
 from ..book import QueueBook
-from .changes import NewBody
+from ..errors import NotStored, StoreDamaged, StoreError
+from ..recovery import Audit
+from .body_cache import MESSAGE, BodyCache
 from .database import Database
 from .disk import SqliteDisk
 from .entry_cache import EntryCache
 from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked
 from .ready import Head, ReadyHeads
 from .references import ReferencedBodies, reference_of, reference_value
-from .rows import changes_of, row_of, value_crc, value_holds
+from .rows import changes_of, row_of, value_crc
 from .salvage import SqliteRecovery
 from .unwritten import Unwritten
 
@@ -44,10 +46,6 @@ RECORDS_LIMIT = 4096
 #: Key-values that are cached, and how long (characters) they may be: histories of failures are long, and rarely read.
 _VALUES_LIMIT: Final = 1024
 _VALUE_LENGTH: Final = 4096
-#: Bytes of bodies that are cached for the rest of a group.
-_BODIES_BYTES: Final = 1024 * 1024
-#: The kind of a row of ``kv`` that has the body of a message.
-_MESSAGE: Final = "message"
 #: No messages. Never change it.
 _NONE: Final[deque[Entry]] = deque()
 #: Used for every message, and slow to look up in their class.
@@ -81,11 +79,10 @@ class SqliteStore(Store):
         self._space = self._unwritten.space
         self.db.before_query = self._unwritten.write
         self._values: dict[str, str | None] = {}  # key-values as the database has them
-        self._bodies: dict[str, bytes] = {}  # that the open group has read
-        self._bodies_bytes = 0
         self._turns = Turns(self.db)
         self._due = SqliteDue(self.db, self._read.of, self.update)
         self._referenced = referenced
+        self.body_cache = BodyCache(self.db, self._unwritten, referenced, self.get)
         self._participants: list[Participant] = [self.book, self._due]
         if referenced:
             self._participants.append(referenced)
@@ -143,9 +140,8 @@ class SqliteStore(Store):
         self._applied_before = self.applied
         if self.book.before:
             self._changed.update(self.book.before)
-        if self._bodies:
-            self._bodies.clear()
-            self._bodies_bytes = 0
+        if self.body_cache.cached:
+            self.body_cache.clear()
         for one in self._participants:
             one.commit()
         if self._unwritten.is_much:
@@ -181,8 +177,7 @@ class SqliteStore(Store):
     def _forget_reads(self) -> None:
         self._entries.clear()
         self._values.clear()
-        self._bodies.clear()
-        self._bodies_bytes = 0
+        self.body_cache.clear()
         self.ready.clear()
 
     # --- messages -------------------------------------------------------------------------------------------------
@@ -205,70 +200,11 @@ class SqliteStore(Store):
             entry = self._read.of(row) if row else None
         return entry
 
-    def value_row(self, key: str) -> Any:
-        """The row of a message in ``kv``: its body or what refers to it, the kind, and the checksum (None: it is not
-        written yet). None if there is no row."""
-        new = self._new_body(key)
-        if new:
-            return new[0].decode(), new[1], None
-        if key in self._group.removed or key in self._earlier.removed:
-            return None
-        return self.db.row_of(self.db.sql.get_value, (key,))
-
-    def _new_body(self, key: str) -> NewBody | None:
-        """What the database does not have yet of the body of a message."""
-        new = self._group.bodies.get(key)
-        if new is None and key not in self._group.removed:
-            new = self._earlier.bodies.get(key)
-        return new
-
     def envelope(self, key: str) -> bytes:
-        body = self._bodies.get(key)
-        if body is None:
-            new = self._new_body(key)
-            if new and new[1] == _MESSAGE:
-                return new[0]
-            body = self._read_body(key)
-            self._bodies_bytes += len(body)
-            if self._bodies_bytes > _BODIES_BYTES:
-                self._bodies.clear()
-                self._bodies_bytes = len(body)
-            self._bodies[key] = body
-        return body
+        body = self.body_cache.cached.get(key)
+        return self.body_cache.read(key) if body is None else body
 
-    def _read_bodies(self, entries: list[Entry]) -> None:
-        """Cache the bodies of messages that are to be delivered, as far as the cache has space. What cannot be
-        delivered is left to ``envelope``, which reports it."""
-        cached, group, earlier = self._bodies, self._group.bodies, self._earlier.bodies
-        space = _BODIES_BYTES - self._bodies_bytes
-        keys: list[str] = []
-        for entry in entries:
-            key = entry.key
-            if key in cached or key in group or key in earlier:
-                continue
-            space -= entry.size
-            if space < 0:
-                break
-            keys.append(key)
-        for key, value, kind, crc in self.db.values_of(keys):
-            body = value.encode() if type(value) is str and kind == _MESSAGE else None
-            if body is not None and (crc is None or crc == value_crc(key, body, kind)):
-                cached[key] = body
-                self._bodies_bytes += len(body)
-
-    def _read_body(self, key: str) -> bytes:
-        row = self.value_row(key)
-        if row is None:
-            if self.get(key) is None:
-                raise StoreError(f"no body for {key}")
-            raise BodyLost(key, f"it is not in {self.db.path}")
-        if self._referenced and row[1] == self._referenced.kind:
-            return self._referenced.read(key, row)
-        if not value_holds(key, *row):
-            raise BodyLost(key, f"it has changed in {self.db.path}")
-        return str(row[0]).encode()
-
-    def insert(self, entry: Entry, envelope: bytes, kind: str = _MESSAGE) -> None:
+    def insert(self, entry: Entry, envelope: bytes, kind: str = MESSAGE) -> None:
         """See ``Store``. A row of another ``kind`` has not the body, but what refers to it."""
         key, group = entry.key, self._group
         self._count(entry.queue, None, entry.state, entry.size)  # first: it may refuse
@@ -286,7 +222,7 @@ class SqliteStore(Store):
         self._group.entries[key] = (entry, self.folding)
         self._entries.pop(key, None)
         if before is _READY:
-            if after is _READY:  # its place may be another one
+            if after is _READY:  # its position may be another one
                 self.ready.forget(entry.queue)
             else:
                 self.ready.remove(entry)
@@ -315,7 +251,7 @@ class SqliteStore(Store):
 
     def _note_birth(self, entry: Entry, source: str, kind: str) -> None:
         """A message with a body in a file has moved: what refers to that is to say in which queue it was born."""
-        row = self.value_row(entry.key)
+        row = self.body_cache.row(entry.key)
         reference = reference_of(entry.key, *row) if row and row[1] == kind else None
         if reference:
             value = reference_value(reference.moved(source, entry.queue))
@@ -348,19 +284,19 @@ class SqliteStore(Store):
         if entry.order_key:
             self.ready.forget(entry.queue)
             self._turns.update(entry.queue, entry.order_key)
-        self._bodies.pop(entry.key, None)
+        self.body_cache.cached.pop(entry.key, None)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         anyone, mine = self._heads(queue, consumer, 1)
         if anyone and mine:
-            return min(anyone[0], mine[0], key=_turn)
+            return min(anyone[0], mine[0], key=_delivery_order)
         return anyone[0] if anyone else mine[0] if mine else None
 
     def next_several(self, queue: str, consumer: str, limit: int) -> list[Entry]:
         anyone, mine = self._heads(queue, consumer, limit)
-        entries = [*islice(merge(anyone, mine, key=_turn) if anyone and mine else anyone or mine, limit)]
+        entries = [*islice(merge(anyone, mine, key=_delivery_order) if anyone and mine else anyone or mine, limit)]
         if len(entries) > 1:
-            self._read_bodies(entries)
+            self.body_cache.read_several(entries)
         return entries
 
     def _heads(self, queue: str, consumer: str, wanted: int) -> tuple[deque[Entry], deque[Entry]]:
@@ -463,6 +399,6 @@ class SqliteStore(Store):
         self._values.pop(key, None)
 
 
-def _turn(entry: Entry) -> tuple[int, int]:
+def _delivery_order(entry: Entry) -> tuple[int, int]:
     """What ready messages are delivered in the order of."""
-    return -entry.priority, entry.turn
+    return -entry.priority, entry.position

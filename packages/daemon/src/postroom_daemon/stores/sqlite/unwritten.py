@@ -11,7 +11,7 @@ from typing import Final
 
 from postroom_common.protocol import State
 
-from ..base import StoreError
+from ..errors import StoreError
 from .changes import Changes
 from .database import Database, translated
 from .entry_cache import EntryCache

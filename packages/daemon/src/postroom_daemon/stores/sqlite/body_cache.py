@@ -1,0 +1,106 @@
+"""The bodies of messages in the SQLite store, wherever they are: not written yet, in a row of the database, or in a
+file to which a row refers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...model.records import Entry
+from ..errors import BodyLost, StoreError
+from .changes import NewBody
+from .database import Database
+from .references import ReferencedBodies
+from .rows import value_crc, value_holds
+from .unwritten import Unwritten
+
+#: The kind of a row of ``kv`` that has the body of a message.
+MESSAGE: Final = "message"
+#: Bytes of bodies that are cached for the rest of a group.
+_BYTES_LIMIT: Final = 1024 * 1024
+
+
+class BodyCache:
+    """Reads bodies. ``cached`` are those that the open group has read. ``get`` returns the entry of a message, or None
+    if there is no such message."""
+
+    def __init__(
+        self,
+        db: Database,
+        unwritten: Unwritten,
+        referenced: ReferencedBodies | None,
+        get: Callable[[str], Entry | None],
+    ) -> None:
+        self.cached: dict[str, bytes] = {}
+        self._bytes = 0
+        self._db = db
+        self._group, self._earlier = unwritten.group, unwritten.earlier
+        self._referenced = referenced
+        self._get = get
+
+    def clear(self) -> None:
+        """Forget what is cached."""
+        self.cached.clear()
+        self._bytes = 0
+
+    def read(self, key: str) -> bytes:
+        """The body of a message that is not cached. Raises as ``Store.envelope``."""
+        new = self._new(key)
+        if new and new[1] == MESSAGE:
+            return new[0]
+        body = self._read(key)
+        self._bytes += len(body)
+        if self._bytes > _BYTES_LIMIT:
+            self.cached.clear()
+            self._bytes = len(body)
+        self.cached[key] = body
+        return body
+
+    def read_several(self, entries: list[Entry]) -> None:
+        """Cache the bodies of messages that are to be delivered, as far as the cache has space. What cannot be
+        delivered is left to ``read``, which reports it."""
+        cached, group, earlier = self.cached, self._group.bodies, self._earlier.bodies
+        space = _BYTES_LIMIT - self._bytes
+        keys: list[str] = []
+        for entry in entries:
+            key = entry.key
+            if key in cached or key in group or key in earlier:
+                continue
+            space -= entry.size
+            if space < 0:
+                break
+            keys.append(key)
+        for key, value, kind, crc in self._db.values_of(keys):
+            body = value.encode() if type(value) is str and kind == MESSAGE else None
+            if body is not None and (crc is None or crc == value_crc(key, body, kind)):
+                cached[key] = body
+                self._bytes += len(body)
+
+    def row(self, key: str) -> Any:
+        """The row of a message in ``kv``: its body or what refers to it, the kind, and the checksum (None: it is not
+        written yet). None if there is no row."""
+        new = self._new(key)
+        if new:
+            return new[0].decode(), new[1], None
+        if key in self._group.removed or key in self._earlier.removed:
+            return None
+        return self._db.row_of(self._db.sql.get_value, (key,))
+
+    def _new(self, key: str) -> NewBody | None:
+        """What the database does not have yet of the body of a message."""
+        new = self._group.bodies.get(key)
+        if new is None and key not in self._group.removed:
+            new = self._earlier.bodies.get(key)
+        return new
+
+    def _read(self, key: str) -> bytes:
+        row = self.row(key)
+        if row is None:
+            if self._get(key) is None:
+                raise StoreError(f"no body for {key}")
+            raise BodyLost(key, f"it is not in {self._db.path}")
+        if self._referenced and row[1] == self._referenced.kind:
+            return self._referenced.read(key, row)
+        if not value_holds(key, *row):
+            raise BodyLost(key, f"it has changed in {self._db.path}")
+        return str(row[0]).encode()
