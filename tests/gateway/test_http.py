@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 
 import pytest
 
@@ -83,6 +84,28 @@ def test_a_request_for_another_protocol_is_answered_as_usual_and_so_is_what_foll
         assert [receive_answer(peer).status for _ in range(4)] == [404, 404, 404, 204]
 
 
+@pytest.mark.parametrize(
+    "announced", [b"Content-Length: 42\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n2a\r\n"], ids=["sized", "chunked"]
+)
+def test_the_body_of_a_request_for_another_protocol_is_its_body_and_no_request(gateway, announced):
+    inner = b"POST /messages/smuggled HTTP/1.1\r\nX: y\r\n\r\n"[:42]
+    upgrade = b"POST /messages/q HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    end = b"\r\n0\r\n\r\n" if b"chunked" in announced else b""
+    with gateway.connect() as peer:
+        peer.sendall(upgrade + announced + inner + end + request("GET", "/messages/q?t=0"))
+        assert receive_answer(peer).status == 200
+        assert receive_answer(peer).body == inner
+    assert gateway.ask("GET", "/messages/smuggled?t=0").status == 204
+
+
+def test_a_tunnel_is_refused_and_what_follows_is_not_read(gateway):
+    with gateway.connect() as peer:
+        peer.sendall(b"CONNECT other:80 HTTP/1.1\r\nHost: x\r\n\r\n" + request("POST", "/messages/q", b"x"))
+        assert receive_all(peer).count(b"HTTP/1.1 404 ") == 1
+    assert gateway.ask("OPTIONS", "*").status == 404
+    assert gateway.ask("GET", "/messages/q?t=0").status == 204
+
+
 def test_a_flood_of_requests_at_once_is_answered_in_part(gateway):
     with gateway.connect() as peer:
         peer.sendall(5000 * b"GET /x HTTP/1.1\r\n\r\n")
@@ -103,6 +126,7 @@ def test_what_is_no_http_is_answered_with_400(gateway):
         b"Content-Length: 5\r\nContent-Length: 6\r\n",
         b"Content-Length: -1\r\n",
         b"Transfer-Encoding: xchunked\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
     ],
 )
 def test_a_request_whose_end_can_be_read_in_two_ways_is_refused(gateway, lines):
@@ -112,6 +136,49 @@ def test_a_request_whose_end_can_be_read_in_two_ways_is_refused(gateway, lines):
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
     assert gateway.ask("GET", "/messages/q?t=0").status == 204
+
+
+def test_a_trailer_adds_nothing_to_its_request(gateway):
+    chunked = b"POST /messages/q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+    with gateway.connect() as peer:
+        peer.sendall(chunked + b"Content-Type: text/evil\r\n\r\n")
+        assert receive_answer(peer).status == 200
+    assert gateway.ask("GET", "/messages/q?t=0").header("content-type") == "application/octet-stream"
+
+
+@pytest.mark.parametrize("endless", [b"0\r\n" + 9000 * b"x:y\r\n", b"0\r\nx: " + 40_000 * b"y", b"1;" + 40_000 * b"x"])
+def test_what_comes_beside_a_body_is_limited(make_gateway, endless):
+    gateway = make_gateway().start()
+    with gateway.connect() as peer:
+        peer.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        wait_until(lambda: gateway.metric("postroom_gateway_buffered_bytes") == 1, "the first chunk is there")
+        peer.sendall(endless)
+        assert receive_answer(peer).status == 431
+
+
+def test_a_body_in_very_many_chunks_takes_its_size_in_memory(gateway):
+    resident = gateway.metric("postroom_gateway_process_resident_memory_bytes")
+    with gateway.connect() as peer:
+        peer.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(6):
+            peer.sendall(100_000 * b"2\r\nxy\r\n")
+        peer.sendall(b"0\r\n\r\n")
+        assert receive_answer(peer).status == 200
+    assert gateway.metric("postroom_gateway_process_resident_memory_bytes") - resident < 12 << 20
+    assert gateway.ask("GET", "/messages/q?t=0").body == 600_000 * b"xy"
+
+
+def test_a_vanished_peer_is_noticed_by_the_kernel(gateway):
+    with gateway.connect() as peer:
+        ours = f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}:{peer.getsockname()[1]:04X}"
+        peer.sendall(request("GET", "/nosuch"))
+        assert receive_answer(peer).status == 404
+
+        def timer() -> str:
+            with open("/proc/net/tcp") as table:
+                return next(line.split()[5] for line in table if line.split()[2] == ours)
+
+        wait_until(lambda: timer().startswith("02:"), "the timer of keepalive runs")
 
 
 def test_damaged_requests_hurt_nobody(make_gateway, daemon):

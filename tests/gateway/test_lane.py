@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 
 from tests.gateway.gateway import DOORS, Gateway, receive_all, receive_answer, request
@@ -133,6 +134,20 @@ def test_a_killed_daemon_is_waited_for_and_a_wait_goes_on(daemon, make_gateway):
         assert receive_answer(waiting_one).body == b"x"
 
 
+def test_a_wait_that_is_older_than_the_patience_is_not_given_up_when_the_daemon_goes(daemon, make_gateway):
+    gateway = make_gateway(daemon, SETTINGS.format(daemon.ipc / "lane.sock", 5) + DOORS).start()
+    with gateway.connect() as peer:
+        peer.sendall(PULL)
+        began_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - began_s > 5.1 and waiting(gateway) == 1, "the pull has waited")
+        daemon.kill()
+        wait_until(lambda: not gateway.health()["ok"], "the gateway has noticed")
+        noticed_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - noticed_s > 1.2, "requests that waited too long are given up")
+        assert waiting(gateway) == 1
+        assert receive_answer(peer).status == 503, "nobody came back"
+
+
 def test_what_was_answered_survives_kills_of_daemon_and_gateway(daemon, make_gateway):
     """Four clients push, one of them both is killed again and again: every answered message is there, none twice."""
     gateway = make_gateway(daemon, SETTINGS.format(daemon.ipc / "lane.sock", 60) + DOORS).start()
@@ -206,6 +221,8 @@ def test_a_client_repeats_a_push_by_its_idempotency_key(gateway):
         assert gateway.ask("POST", "/messages/q", b"x", headers).status == 200
     assert gateway.ask("GET", "/messages/q?t=0").status == 200
     assert gateway.ask("GET", "/messages/q?t=0").status == 204
+    refused = gateway.ask("POST", "/messages?qre=q", b"x", headers)
+    assert (refused.status, b"Idempotency-Key is that of a push to one queue" in refused.body) == (400, True)
 
 
 def test_the_trace_of_a_request_is_the_daemons(daemon, gateway):

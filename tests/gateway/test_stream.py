@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -52,6 +55,54 @@ def test_a_peer_that_sends_nonsense_or_half_a_request_is_closed(daemon, make_gat
             peer.sendall(data)
             assert receive_all(peer) == b""
     assert gateway.metric('postroom_gateway_slow_peers_total{door="lmq-rpc"}') == 1
+
+
+def test_requests_that_never_end_where_a_piece_ends_are_all_in_time(daemon, make_gateway):
+    """A peer that sends without a break is in the middle of a request whenever somebody looks."""
+    gateway = make_gateway(daemon, "[limits]\nheader_seconds = 0.5\n" + DOORS).start()
+    with gateway.connect("lmq-rpc") as peer:
+        found = answers(peer)
+        last, began_s = call(0, "pull", "q", 0), time.monotonic()
+        peer.sendall(last[:5])
+        while time.monotonic() - began_s < 3:
+            peer.sendall(last[5:] + last[:5])
+            assert next(found)[1:] == [0, None, "empty"]
+
+
+def test_requests_that_are_executed_are_limited_by_their_bytes(daemon, make_gateway):
+    gateway = make_gateway(daemon, "[limits]\nbuffer_bytes = 4000000\n" + DOORS).start()
+    daemon.process.send_signal(signal.SIGSTOP)
+    peers = [gateway.connect("lmq-rpc") for _ in range(3)]
+    for peer in peers:
+        peer.setblocking(False)
+    request = memoryview(call(1, "push", "q", "x" * 400_000))
+    sent = [0, 0, 0]
+    while select.select([], peers, [], 0.5)[1]:
+        for number, peer in enumerate(peers):
+            with contextlib.suppress(BlockingIOError):
+                sent[number] += peer.send(request[sent[number] % len(request) :])
+    assert 3_000_000 < gateway.metric("postroom_gateway_buffered_bytes") < 7_000_000
+    daemon.process.send_signal(signal.SIGCONT)
+    for number, peer in enumerate(peers):
+        peer.setblocking(True)
+        peer.sendall(request[sent[number] % len(request) or len(request) :])
+        assert len(list(islice(answers(peer), -(-sent[number] // len(request))))) == -(-sent[number] // len(request))
+        peer.close()
+    wait_until(lambda: gateway.metric("postroom_gateway_buffered_bytes") == 0, "nothing is in memory")
+
+
+def test_a_peer_that_reads_no_answers_is_closed_when_they_take_too_much(daemon, make_gateway):
+    limits = "[limits]\nbuffer_bytes = 4000000\nbody_bytes = 2000000\nread_seconds = 600\n"
+    gateway = make_gateway(daemon, limits + DOORS).start()
+    for _ in range(8):
+        assert gateway.ask("POST", "/messages/big", 1_500_000 * b"x").status == 200
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", gateway.ports["lmq-rpc"]))
+        peer.sendall(b"".join(call(number, "pull", "big", 0) for number in range(8)))
+        name = 'postroom_gateway_slow_peers_total{door="lmq-rpc"}'
+        wait_until(lambda: gateway.metric(name) == 1, "the peer is closed")
+    wait_until(lambda: gateway.metric("postroom_gateway_buffered_bytes") == 0, "nothing is in memory")
 
 
 def test_incomplete_requests_of_all_peers_are_bounded_together(daemon, make_gateway):

@@ -14,12 +14,16 @@ DOOR = "[doors.lmq-http]\nport = 0\n[doors.lmq-http.options]\n{}\n"
 
 def test_header_fields_that_the_configuration_names_come_back(daemon, make_gateway):
     gateway = make_gateway(daemon, DOOR.format('preserve_headers = ["User-Agent", "x-foo"]')).start()
-    sent = {"Content-Type": "text/plain", "X-Foo": "bar", "User-Agent": "UA/1", "X-Other": "no"}
+    sent = {"Content-Type": "text/plain", "X-Foo": "bar\tbaz", "User-Agent": "UA/1", "X-Other": "no"}
     gateway.ask("POST", "/messages/hk", b"h", sent)
     answer = gateway.ask("GET", "/messages/hk?t=0")
     names = [name for name, _ in answer.headers]
     at = names.index("content-type")
-    assert answer.headers[at : at + 3] == [("content-type", "text/plain"), ("user-agent", "UA/1"), ("x-foo", "bar")]
+    assert answer.headers[at : at + 3] == [
+        ("content-type", "text/plain"),
+        ("user-agent", "UA/1"),
+        ("x-foo", "bar\tbaz"),
+    ]
     assert names[at + 3] == "x-lmq-queue-name"
     assert "x-other" not in names
 
@@ -88,6 +92,7 @@ def test_a_queue_is_deleted_with_messages_in_every_state(daemon, gateway):
         ("POST", "/messages/q.dlq", b"m", b"q.dlq"),
         ("PATCH", "/properties/q", b"{", b"the body must be JSON"),
         ("PUT", "/properties", b'[["a[1-",{}]]', b"patterns[0].pattern"),
+        ("PUT", "/properties", b"[" + 400_000 * b"[]," + b"[]]", b"at most 1,048,576 bytes"),
     ],
 )
 def test_what_is_wrong_is_said(gateway, method, path, body, text):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -60,6 +62,16 @@ def test_a_body_of_very_many_objects_needs_no_stack():
     assert to_old(frame) == msgpack.packb(["é", 1.5, b""] * 200_000, use_bin_type=False)
 
 
+def test_an_object_of_very_many_strings_is_converted_in_little_memory():
+    frame = msgpack.packb([b"xy"] * 200_000)
+    tracemalloc.start()
+    try:
+        assert to_old(frame) == msgpack.packb([b"xy"] * 200_000, use_bin_type=False)
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(frame)
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_str_is_of_the_new_specification_and_a_bin_is_packed_as_lmq_does():
     assert [pack_str(b"x" * size)[0] for size in (31, 32, 255, 256, 65_536)] == [0xBF, 0xD9, 0xD9, 0xDA, 0xDB]
     assert [pack_bin(b"x" * size)[0] for size in (31, 32, 255, 256, 65_535, 65_536)] == [0xC4] + 4 * [0xC5] + [0xC6]
@@ -83,7 +95,14 @@ def test_an_argument_is_read_with_text_where_there_is_some():
 
 
 @pytest.mark.parametrize(
-    "frame", [b"\xd4\x05a", b"\x81\x90\x01", b"\x91" * 1100 + b"\xc0", b"\xc6\x00\x08\x00\x00" + bytes(1 << 19)]
+    "frame",
+    [
+        b"\xd4\x05a",
+        b"\x81\x90\x01",
+        b"\x81\x01\x01",
+        b"\x91" * 1100 + b"\xc0",
+        b"\xc6\x00\x08\x00\x00" + bytes(1 << 19),
+    ],
 )
 def test_an_argument_that_no_method_has_is_refused(frame):
     with pytest.raises(NotMsgpack):

@@ -34,6 +34,8 @@ ID = "1fdd8534-42f8-4309-b70d-8a37bfc100b0"
         ("-1", 0),
         ("-0.5", 0),
         ("9" * 400, None),
+        ("-" + "9" * 400, 0),
+        ("-1.0e999", 0),
     ],
 )
 def test_a_wait_is_a_whole_number_or_a_decimal_fraction_that_anything_may_follow(text, milliseconds):

@@ -147,12 +147,13 @@ class Peer(Protocol):
         """Whether what is written may still arrive."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes. Never blocks: while the peer does not read, nothing more is read from it."""
+        """Send bytes. Never blocks: while the peer does not read, nothing more is read from it, and if too much is sent
+        to it, it is closed."""
 
-    def start(self, work: Coroutine[Any, Any, None], is_waiting: bool = False) -> None:
-        """Run the work for one request as a task, which is cancelled when the peer has gone. While too many run for one
-        peer, nothing more is read from it. ``is_waiting`` says that it may wait for a message. An exception is logged,
-        and closes the connection."""
+    def start(self, work: Coroutine[Any, Any, None], size: int, is_waiting: bool = False) -> None:
+        """Run the work for one request of ``size`` bytes as a task, which is cancelled when the peer has gone. While
+        too many, or too many bytes, run for one peer, nothing more is read from it. ``is_waiting`` says that it may
+        wait for a message. An exception is logged, and closes the connection."""
 
     def expect(self, pending_bytes: int) -> None:
         """Say how many bytes of an incomplete request were received; 0: what was received ends with a request. A peer

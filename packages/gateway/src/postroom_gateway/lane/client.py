@@ -228,10 +228,12 @@ class Lane:
             self._first.renew()
         for link in (self._first, *self._for_waits):
             for pending in list(link.in_flight.values()):
-                since_s = max(pending.since_s, pending.until_s)
-                if link.is_up and now_s - since_s < self._answer_s:
-                    continue
-                if not link.is_up and now_s - pending.since_s < self._patience_s:
+                if link.is_up:
+                    since_s, most_s = max(pending.since_s, pending.until_s, link.changed_s), self._answer_s
+                else:  # a wait has been executed well until the connection broke, however long it lasts
+                    since_s, most_s = link.changed_s if pending.until_s else 0.0, self._patience_s
+                    since_s = max(pending.since_s, since_s)
+                if now_s - since_s < most_s:
                     continue
                 if pending.is_abandoned and not link.is_up:
                     continue  # it is sent again once there is a connection: it may have got a lease

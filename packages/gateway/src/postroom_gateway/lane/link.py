@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _CONNECT_S: Final = 5.0
 #: Time (s) before the first attempt to connect again, and the longest; each is shortened at random.
 _BACKOFF_S: Final = 0.05
-_BACKOFF_LIMIT_S: Final = 5.0
+_BACKOFF_LIMIT_S: Final = 1.0
 #: Longest path of a UNIX socket, in bytes.
 _PATH_LIMIT: Final = 107
 #: Requests that a connection may have in flight, if the daemon says nothing else.
@@ -78,6 +78,8 @@ class Link(asyncio.Protocol):
         #: Why there is no connection: a sentence, empty if there is one.
         self.problem = "the connection has not been made yet"
         self.connections = 0
+        #: When the connection was made or broke, by the loop's clock.
+        self.changed_s = self._loop.time()
         self._is_renewed = False
         self._task = self._loop.create_task(self._keep_connected())
 
@@ -163,7 +165,7 @@ class Link(asyncio.Protocol):
         """Send what has no answer, in the same order. The daemon executes none of it twice."""
         assert self._transport
         assert self.greeting
-        now_s = self._loop.time()
+        now_s = self.changed_s = self._loop.time()
         for pending in list(self.in_flight.values()):
             if not _may_pass(pending, self.greeting):
                 del self.in_flight[pending.request_id]
@@ -200,6 +202,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self.greeting:
+            self.changed_s = self._loop.time()
         self.greeting = None
         if self._greeted and not self._greeted.done():
             self._greeted.set_exception(ConnectionError("the daemon closed the connection"))

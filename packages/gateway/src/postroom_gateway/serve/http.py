@@ -19,6 +19,7 @@ from .door import Door
 log = logging.getLogger(__name__)
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+_VERSIONS: Final = (b"1.0", b"1.1")
 #: Complete requests of a connection that may wait for their turn before nothing more is read from it.
 _PIPELINED: Final = 16
 #: What arrives at once may contain more; after so many the connection is closed.
@@ -44,14 +45,15 @@ class _Date:
 class _Incoming(HttpRequest):
     """A request, with what its answer depends on."""
 
-    __slots__ = ("bytes", "keeps_alive", "refusal", "version")
+    __slots__ = ("bytes", "keeps_alive", "received", "refusal", "version")
 
     def __init__(self, method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         super().__init__(method, path, query, headers)
         self.version = b"1.1"
         self.keeps_alive = True
         self.refusal: HttpResponse | None = None
-        self.bytes = 0
+        #: Bytes of the body that have come, and those of them that are in memory.
+        self.received = self.bytes = 0
 
 
 class HttpConnection(asyncio.Protocol):
@@ -75,7 +77,8 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._is_in_head = True
         self._reading: _Incoming | None = None
-        self._pieces: list[bytes] = []
+        self._body: bytes | bytearray = b""
+        self._beside_bytes = 0  # since the last of the body: sizes of chunks, trailers
         # The requests that are complete; the first is being answered.
         self._queue: deque[_Incoming] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -139,6 +142,8 @@ class HttpConnection(asyncio.Protocol):
             if not self._head_bytes:
                 self._set_deadline(self._door.limits.settings.header_seconds)
             self._head_bytes += len(data)
+        else:
+            self._beside_bytes += len(data)
         try:
             while data and not self._ends:
                 data = self._feed(data)
@@ -150,8 +155,11 @@ class HttpConnection(asyncio.Protocol):
             if not self._ends:
                 self._refuse_unread(400, f"this is no HTTP request: {error}")
             return
-        if self._is_in_head and self._head_bytes > self._door.limits.settings.header_bytes and not self._ends:
+        most = self._door.limits.settings.header_bytes
+        if self._is_in_head and self._head_bytes > most and not self._ends:
             self._refuse_unread(431, "the header is too large")
+        elif not self._is_in_head and self._beside_bytes > most and not self._ends:
+            self._refuse_unread(431, "the trailer, or what comes with a chunk of the body, is too large")
         elif len(self._queue) >= _PIPELINED:
             self._pause()
 
@@ -160,10 +168,18 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Other protocols are not spoken here: the request is answered as usual, and what follows is another one.
+            # Other protocols are not spoken here. The parser takes such a request to have no body, and its body to be
+            # the next request: it is parsed again without what asks for another protocol.
+            head = self._head_without_upgrade()
             self._parser = httptools.HttpRequestParser(self)
-            return data[upgrade.args[0] :]
+            return head + data[upgrade.args[0] :]
         return b""
+
+    def _head_without_upgrade(self) -> bytes:
+        parser = self._parser
+        fields = b"".join([b"%b: %b\r\n" % field for field in self._headers if field[0] != b"upgrade"])
+        version = parser.get_http_version().encode("ascii")
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (parser.get_method(), self._url, version, fields)
 
     def pause_writing(self) -> None:
         self._is_blocked = True
@@ -198,25 +214,34 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._is_in_head:  # a trailer changes nothing about its request
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self._ends:
+        parser = self._parser
+        is_tunnel = parser.get_method() == b"CONNECT"
+        if self._ends or (parser.should_upgrade() and not is_tunnel):
             return
         limits = self._door.limits
         size, self._head_bytes, self._is_in_head = self._head_bytes, 0, False
         path, _, query = self._url.partition(b"?")
         if path[:1] != b"/":
             path, query = _origin_form(self._url)
-        parser = self._parser
         request = _Incoming(parser.get_method().decode("ascii"), path, query, self._headers)
         request.version = parser.get_http_version().encode("ascii")
-        request.keeps_alive = parser.should_keep_alive()
+        request.keeps_alive = parser.should_keep_alive() and not is_tunnel
         self._reading = request
-        self._pieces = []
+        self._body = b""
+        self._beside_bytes = 0
         self._set_deadline(limits.settings.body_seconds)
-        if size > limits.settings.header_bytes and _header_size(self._headers) > limits.settings.header_bytes:
+        if size > limits.settings.header_bytes and self._header_size() > limits.settings.header_bytes:
             self._refuse_unread(431, "the header is too large")
+            return
+        if request.version not in _VERSIONS:
+            self._refuse_unread(400, "the version of HTTP must be 1.0 or 1.1")
+            return
+        if (request.header(b"transfer-encoding") or b"chunked").lower() != b"chunked":
+            self._refuse_unread(400, "the only transfer coding is chunked")
             return
         if int(request.header(b"content-length") or 0) > limits.settings.body_bytes:
             self._refuse_unread(413, "the body is too large")
@@ -239,25 +264,32 @@ class HttpConnection(asyncio.Protocol):
         if request is None:
             return
         limits = self._door.limits
-        if request.bytes // _PROGRESS_BYTES != (request.bytes + len(data)) // _PROGRESS_BYTES:
+        self._beside_bytes = 0
+        received = request.received + len(data)
+        if request.received // _PROGRESS_BYTES != received // _PROGRESS_BYTES:
             self._set_deadline(limits.settings.body_seconds)
-        request.bytes += len(data)
-        limits.buffered_bytes += len(data)
-        if request.bytes > limits.settings.body_bytes:
+        request.received = received
+        if received > limits.settings.body_bytes:
             self._refuse_unread(413, "the body is too large")
-        elif limits.buffered_bytes > limits.settings.buffer_bytes:
-            self._refuse_unread(503, "too many bytes of other requests and answers are in memory")
         elif request.refusal is None:
-            self._pieces.append(data)
+            request.bytes = received
+            limits.buffered_bytes += len(data)
+            if limits.buffered_bytes > limits.settings.buffer_bytes:
+                self._refuse_unread(503, "too many bytes of other requests and answers are in memory")
+            elif not self._body:
+                self._body = data
+            else:  # in one piece: each of very many small chunks would take many times its size
+                if type(self._body) is bytes:
+                    self._body = bytearray(self._body)
+                self._body += data
 
     def on_message_complete(self) -> None:
         request, self._reading = self._reading, None
         self._is_in_head = True
         if request is None:
             return
-        pieces = self._pieces
-        request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
+        request.body = bytes(self._body)  # no copy of what came at once
+        self._body = b""
         if not request.keeps_alive or len(self._queue) >= _PIPELINED_MOST:
             self._ends = True
         self._queue.append(request)
@@ -336,7 +368,7 @@ class HttpConnection(asyncio.Protocol):
         self._ends = self._lingers = True
         if self._reading:
             self._forget(self._reading)
-        self._reading, self._pieces = None, []
+        self._reading, self._body = None, b""
         request = _Incoming("GET", b"/", b"", [])
         request.keeps_alive = False
         request.refusal = refusal or self._refusal(status, text)
@@ -424,6 +456,9 @@ class HttpConnection(asyncio.Protocol):
         self._door.limits.buffered_bytes -= request.bytes
         request.bytes = 0
 
+    def _header_size(self) -> int:
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+
     def _set_deadline(self, seconds: float) -> None:
         self._deadline_s = self._loop.time() + seconds
 
@@ -451,7 +486,3 @@ def _origin_form(url: bytes) -> tuple[bytes, bytes]:
     except httptools.HttpParserInvalidURLError:
         return url, b""
     return parsed.path or b"/", parsed.query or b""
-
-
-def _header_size(headers: list[tuple[bytes, bytes]]) -> int:
-    return sum(len(name) + len(value) + 4 for name, value in headers)

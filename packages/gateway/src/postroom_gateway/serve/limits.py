@@ -44,6 +44,8 @@ class Limits:
         self.connections = 0
         #: Bytes of requests that are being received or answered.
         self.buffered_bytes = 0
+        #: Those of requests of streams that are being executed and do not wait for messages: they will be free.
+        self.executed_bytes = 0
         self._by_address: Counter[str] = Counter()
         self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
 

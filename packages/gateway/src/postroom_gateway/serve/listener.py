@@ -18,6 +18,9 @@ from .passed import PassedSockets
 from .stream import StreamConnection
 
 _BACKLOG: Final = 1024
+#: A peer that says nothing for 60 s is asked by the kernel whether it is there, five times in 50 s. Otherwise one that
+#: vanished without a word, such as by a power cut, would keep its connection, and its pull would wait.
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 5))
 _SOCKET_UNIT: Final = "systemctl cat postroom-gateway.socket"
 
 
@@ -66,6 +69,9 @@ class Listener:
             return StreamConnection(self.door, cast(StreamDialect, dialect), is_secured)
 
         listening = self._socket(passed)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections have what it has
+        for option, value in _KEEPALIVE:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
         self.port = int(listening.getsockname()[1])
         if self._tls:
             self._server = SecureAcceptor(self.door, listening, self._tls, make)

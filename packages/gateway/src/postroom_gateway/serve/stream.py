@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 #: A handler gets so much at once: the requests in one piece may exceed the limit of requests of a peer.
 _PIECE_BYTES: Final = 8192
+#: Bytes of requests of a peer that are being executed, after which nothing more is read from it.
+_EXECUTED_BYTES: Final = 1 << 20
 
 
 class StreamConnection(asyncio.Protocol):
@@ -30,12 +32,14 @@ class StreamConnection(asyncio.Protocol):
         self._handler: StreamHandler | None = None
         self._principal: Principal | None = None
         self._address = ""
-        #: The requests that are being executed: whether each may wait, and when it began.
-        self._tasks: dict[asyncio.Task[None], tuple[bool, float]] = {}
+        #: The requests that are being executed: whether each may wait, when it began, and its size.
+        self._tasks: dict[asyncio.Task[None], tuple[bool, float, int]] = {}
+        self._executed_bytes = 0  # of all of them
         self._unread = bytearray()  # what has arrived, and waits for requests to end
         self._resumes: asyncio.TimerHandle | None = None  # for a peer that asks too fast
         self._deadline_s = 0.0
         self._pending_bytes = 0  # of a request that is not complete
+        self._unsent_bytes = 0  # of answers
         self._is_reading = True
         self._is_blocked = False
         self._ends = False
@@ -55,14 +59,24 @@ class StreamConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """As ``Peer.write``."""
-        if self._transport:
-            self._transport.write(data)
+        if not self._transport:
+            return
+        self._transport.write(data)
+        if self._is_blocked:
+            limits = self._door.limits
+            self._count_unsent(self._transport.get_write_buffer_size())
+            settings = limits.settings
+            if self._unsent_bytes > settings.body_bytes and limits.buffered_bytes > settings.buffer_bytes:
+                log.warning("a peer of %s is closed: it has not read %d bytes", self._door.name, self._unsent_bytes)
+                self._door.counters.slow_peers += 1
+                self.abort()
 
-    def start(self, work: Coroutine[Any, Any, None], is_waiting: bool = False) -> None:
+    def start(self, work: Coroutine[Any, Any, None], size: int, is_waiting: bool = False) -> None:
         """As ``Peer.start``."""
         now_s = self._loop.time()
         task = self._loop.create_task(work)
-        self._tasks[task] = is_waiting, now_s
+        self._tasks[task] = is_waiting, now_s, size
+        self._count_executed(size, is_waiting)
         task.add_done_callback(self._ended)
         caller = self._address if self._door.authenticator.kind == "none" else self.principal.account
         delay_s = self._door.limits.delay_s(caller, now_s)
@@ -78,7 +92,7 @@ class StreamConnection(asyncio.Protocol):
             self._deadline_s = self._loop.time() + limits.settings.header_seconds
         limits.buffered_bytes += pending_bytes - self._pending_bytes
         self._pending_bytes = pending_bytes
-        if pending_bytes and limits.buffered_bytes > limits.settings.buffer_bytes:
+        if pending_bytes and self._is_memory_full() and not limits.executed_bytes:
             log.warning("a peer of %s is closed: too many bytes are being received from all peers", self._door.name)
             self._door.counters.refused_requests += 1
             self._unread.clear()
@@ -117,6 +131,7 @@ class StreamConnection(asyncio.Protocol):
         self._unread.clear()
         self._door.limits.buffered_bytes -= self._pending_bytes
         self._pending_bytes = 0
+        self._count_unsent(0)
         if self._resumes:
             self._resumes.cancel()
         for task in self._tasks:
@@ -126,7 +141,7 @@ class StreamConnection(asyncio.Protocol):
         """The peer sends nothing more. It gets the answers to what it has sent, unless it waits for messages: then it
         has most probably gone."""
         self._ends = True
-        is_waiting = any(waits for waits, _ in self._tasks.values())
+        is_waiting = any(waits for waits, _, _ in self._tasks.values())
         return not self._is_secured and bool(self._tasks) and not is_waiting
 
     def data_received(self, data: bytes) -> None:
@@ -154,8 +169,14 @@ class StreamConnection(asyncio.Protocol):
             self._pause()
 
     def _may_ask(self) -> bool:
-        has_place = len(self._tasks) < self._door.limits.settings.peer_requests
-        return has_place and not self._resumes and not self._is_blocked
+        limits = self._door.limits
+        has_place = len(self._tasks) < limits.settings.peer_requests and self._executed_bytes < _EXECUTED_BYTES
+        if not has_place or self._resumes or self._is_blocked:
+            return False
+        return not (limits.executed_bytes and self._is_memory_full())
+
+    def _is_memory_full(self) -> bool:
+        return self._door.limits.buffered_bytes > self._door.limits.settings.buffer_bytes
 
     def _go_on(self) -> None:
         self._resumes = None
@@ -163,12 +184,25 @@ class StreamConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_blocked = True
+        if self._transport:
+            self._count_unsent(self._transport.get_write_buffer_size())
         self._deadline_s = self._loop.time() + self._door.limits.settings.read_seconds
         self._pause()
 
     def resume_writing(self) -> None:
         self._is_blocked = False
+        self._count_unsent(0)
         self._read_on()
+
+    def _count_executed(self, size: int, is_waiting: bool) -> None:
+        self._executed_bytes += size
+        self._door.limits.buffered_bytes += size
+        if not is_waiting:
+            self._door.limits.executed_bytes += size
+
+    def _count_unsent(self, size: int) -> None:
+        self._door.limits.buffered_bytes += size - self._unsent_bytes
+        self._unsent_bytes = size
 
     # --- the door -----------------------------------------------------------------------------------------------------
 
@@ -183,6 +217,8 @@ class StreamConnection(asyncio.Protocol):
         if is_slow and now_s >= self._deadline_s:
             self._door.counters.slow_peers += 1
             self.abort()
+        elif not self._is_reading:
+            self._read_on()  # there may be memory again
 
     def stop(self) -> None:
         """As ``Connection.stop``."""
@@ -197,7 +233,8 @@ class StreamConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        _, began_s = self._tasks.pop(task)
+        is_waiting, began_s, size = self._tasks.pop(task)
+        self._count_executed(-size, is_waiting)
         error = None if task.cancelled() else task.exception()
         if not task.cancelled():
             self._door.counters.count("error" if error else "ok", self._loop.time() - began_s)
@@ -217,4 +254,5 @@ class StreamConnection(asyncio.Protocol):
     def _resume(self) -> None:
         if not self._is_reading and self._transport and not self._transport.is_closing():
             self._is_reading = True
+            self._deadline_s = self._loop.time() + self._door.limits.settings.header_seconds
             self._transport.resume_reading()

@@ -15,7 +15,7 @@ MSGPACK_TYPE: Final = "application/x-msgpack"
 #: What ``publish`` says of gathering, in LMQ's words.
 ACCUM: Final[Mapping[str | None, bytes]] = {None: b"no", "new": b"new", "appended": b"yes"}
 #: What would end a header field. The queue's other publishers may send it; LMQ's cannot.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Part(NamedTuple):

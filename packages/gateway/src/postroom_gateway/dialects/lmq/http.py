@@ -89,7 +89,7 @@ class LmqHttp:
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """As ``HttpDialect.respond``."""
         segments = request.path.split(b"/")[1:]
-        if not segments[-1]:
+        if segments and not segments[-1]:
             segments.pop()
         route = self._routes.get((segments[0], len(segments) - 1)) if segments else None
         if route is None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from math import isfinite
 from typing import Final
 from urllib.parse import unquote_to_bytes
-
-#: Milliseconds after which a wait is asked for again: the longest ``waitMs``.
-LONGEST_WAIT_MS: Final = 3_600_000
 
 #: A decimal fraction; what follows it is ignored (``0.2abc`` is 0.2).
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
@@ -54,9 +52,10 @@ def parse_wait_ms(text: str | None) -> int | None:
 
 def wait_ms(seconds: float) -> int | None:
     """Seconds of a wait as milliseconds, 0 if negative; None, for ever, if the number has no milliseconds."""
-    if seconds != seconds or seconds == float("inf"):
-        return None
-    return max(0, round(seconds * 1000))
+    milliseconds = seconds * 1000
+    if isfinite(milliseconds):
+        return max(0, round(milliseconds))
+    return 0 if milliseconds < 0 else None
 
 
 def parse_compound_format(text: str | None) -> CompoundFormat:

@@ -28,6 +28,8 @@ SYSTEM: Final[Mapping[str, float]] = {"accum": 0, "retry": 2, "timeout": 30}
 RESET: Final[Mapping[str, Any]] = {"gatherWindowSec": None, "retry": {"limit": None}, "visibilityTimeoutSec": None}
 
 _SHORTEST_S: Final = 0.001
+#: Largest body that becomes objects, which take many times its size.
+_BODY_BYTES: Final = 1 << 20
 _LARGEST: Final = {"accum": DELAY_MS_LIMIT // 1000, "retry": 2**31 - 2, "timeout": VISIBILITY_MS_LIMIT // 1000}
 
 #: Properties as a request gives them: only those that it names.
@@ -178,6 +180,8 @@ def default_from_rpc(value: Any) -> list[tuple[str, Properties]]:
 
 
 def _read_json(body: bytes) -> Any:
+    if len(body) > _BODY_BYTES:
+        raise InvalidProperties(f"the body must have at most {_BODY_BYTES:,} bytes")
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

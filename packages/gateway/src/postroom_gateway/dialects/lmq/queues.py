@@ -80,15 +80,20 @@ class Queues:
 
     async def push(self, queue: str, part: Part) -> str | None:
         """Publish a body. Returns whether it began a compound message (``new``), was added to one (``appended``), or
-        neither (None). Creates the queue."""
+        neither (None). Creates the queue. Refuses an idempotency key of ``push_all``, as ``push_all`` refuses one of
+        ``push``."""
         payload = {"queue": queue, **_published(part), "createWith": self._options.create_with}
-        answer = await self._ask(Command.PUBLISH, payload, [part.body])
-        return answer.data.get("gathering")
+        data = (await self._ask(Command.PUBLISH, payload, [part.body])).data
+        if "published" in data:
+            raise _used_key("to several queues")
+        return data.get("gathering")
 
     async def push_all(self, pattern: str, part: Part) -> dict[str, str | None]:
         """Publish a body to every queue that matches now. Returns the ``gathering`` of each that took it."""
-        answer = await self._ask(Command.PUBLISH, {"queuePattern": pattern, **_published(part)}, [part.body])
-        return {queue: data.get("gathering") for queue, data in answer.data["published"].items()}
+        data = (await self._ask(Command.PUBLISH, {"queuePattern": pattern, **_published(part)}, [part.body])).data
+        if "published" not in data:
+            raise _used_key("to one queue")
+        return {queue: one.get("gathering") for queue, one in data["published"].items()}
 
     async def pull(self, target: Target, wait_ms: int | None) -> Pulled | None:
         """Lease a message, or wait for one (None: for ever). Returns None if there is none in time. Creates the queue
@@ -211,6 +216,11 @@ class Queues:
             (name, value) for name in self._options.preserve_headers if isinstance(value := values.get(name), str)
         )
         return Part(body, shown.get("contentType") or _TYPES.get(shown.get("encoding", ""), ""), headers)
+
+
+def _used_key(where: str) -> CommandError:
+    """The refusal of a push whose answer is that of another kind of push."""
+    return CommandError(ErrorCode.INVALID_REQUEST, f"the Idempotency-Key is that of a push {where}")
 
 
 def _published(part: Part) -> dict[str, Any]:

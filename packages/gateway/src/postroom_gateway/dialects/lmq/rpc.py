@@ -45,7 +45,8 @@ class RpcHandler:
             self._frames.feed(data[start : start + CHUNK_BYTES])
             while (frame := self._frames.next()) is not None:
                 request = read_request(frame)
-                self._peer.start(self._respond(request), is_waiting=request.method in PULLS)
+                self._peer.expect(0)  # what follows it has its own time to be complete
+                self._peer.start(self._respond(request), len(frame), is_waiting=request.method in PULLS)
         self._peer.expect(self._frames.pending_bytes)
 
     async def _respond(self, request: Request) -> None:
@@ -65,15 +66,18 @@ class RpcHandler:
             result = await call(self._queues, request)
             if not isinstance(result, Pulled):
                 return result
+            encoded = EMPTY if request.number is None else await self._encoded(result)
             if request.number is None or not self._peer.is_open:
                 await self._queues.return_undelivered(result)
-                return EMPTY
+            return encoded
         except WaitEnded:
             return EMPTY
         except DaemonUnavailable:
             raise thrown("unavailable") from None
+
+    async def _encoded(self, pulled: Pulled) -> bytes:
         try:
-            return await encode_pulled(result)
+            return await encode_pulled(pulled)
         except asyncio.CancelledError:  # the peer has gone meanwhile
-            await self._queues.return_undelivered(result)
+            await self._queues.return_undelivered(pulled)
             raise
