@@ -101,6 +101,19 @@ def test_what_is_wrong_is_said(gateway, method, path, body, text):
     assert text in answer.body
 
 
+def test_the_requests_of_lmqs_client_in_go_are_read(gateway):
+    """It names the host where there is a slash in a queue's name, and encodes no regular expression."""
+    at = f"http://localhost:{gateway.ports['lmq-http']}"
+    assert gateway.ask("POST", f"{at}/messages/go%2Fa:1", b"Multi", {"Content-Type": "text/plain"}).status == 200
+    pushed = gateway.ask("POST", "/messages?qre=^go/[a-z]:(1|2)\\b.{0}$", b"Multi")
+    assert json.loads(pushed.body) == {"go/a:1": {"accum": "no"}}
+    pulled = gateway.ask("GET", f"{at}/messages/go%2Fa:1?cf=msgpack&t=0")
+    assert (pulled.body, pulled.header("x-lmq-queue-name")) == (b"Multi", "go/a:1")
+    reply = f"{at}/messages/go%2Fa:1/{pulled.header('x-lmq-message-id')}?reply=ack"
+    assert gateway.ask("POST", reply, b"").status == 204
+    assert gateway.ask("DELETE", f"{at}/queues/go%2Fa:1").status == 204
+
+
 def test_a_puller_goes_on_waiting_while_its_queue_is_deleted_and_made_again(gateway):
     with gateway.connect() as peer:
         peer.sendall(request("GET", "/messages/q"))
