@@ -178,6 +178,9 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     """What EVENTFUL does not: what operators do, and what comes by itself when its time is over."""
     times = {"retry": {"limit": 1}, "deduplication": {"mode": "window", "windowSec": 0.001}}
     daemon.ask("set_policy", queue="operated", policy=times)
+    daemon.ask("set_policy_patterns", patterns=[{"pattern": "^gathered$", "policy": {"gatherWindowSec": 3600}}])
+    for _ in range(2):
+        daemon.ask("publish", queue="gathered", message="a part")
     daemon.ask("set_schedule", name="tick", queue="operated", cron="@every 1s", message={"a": 1})
     several: dict[str, Any] = {"targetConsumerId": "nobody", "targetFallbackMs": 1, "ttlMs": 60000}
     several |= {"deduplicationKey": "d", "orderingKey": "o", "correlationId": "c"}
