@@ -210,6 +210,9 @@ class Connections:
             for connection in self._readable():
                 for answer in connection.receive():
                     pairs[connection].go_on(answer)
+        for connection in self._all.values():
+            if not connection.wire.ack_is_answered:  # the answer to anything else: the last ack is executed by then
+                connection.wire.left(connection.socket)
         return meter.outcome()
 
 
