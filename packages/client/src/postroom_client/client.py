@@ -342,7 +342,7 @@ class Client(object):
         return self._send("list_inflight", timeout, queue=queue, limit=limit, after=after)
 
     def list_consumers(self, queue=None, limit=None, after=None, timeout=None):
-        """Return a page of the consumers that have asked for messages or have some in flight."""
+        """Return a page of the consumers that have asked for messages, have some in flight, or wait by a pattern."""
         return self._send("list_consumers", timeout, queue=queue, limit=limit, after=after)
 
     def browse(
