@@ -97,3 +97,15 @@ def test_an_invalid_pattern_stops_the_daemon_from_starting(make_daemon: MakeDaem
     daemon = make_daemon(config={"queues": [{"pattern": "(a"}]}).start(ready=False)
     assert daemon.process.wait(60) == 2
     assert "queues[0].pattern" in daemon.log()
+
+
+def test_the_list_of_queues_shows_the_policies_in_force_if_asked(daemon: Daemon) -> None:
+    for queue in ("other", "sensor.cold", "sensor.hot"):
+        daemon.publish(queue, "x")
+    daemon.ask("set_policy", queue="other", policy={"visibilityTimeoutSec": 5})
+    assert "policy" not in daemon.ask("list_queues")["queues"][0]
+    for row in daemon.ask("list_queues", policies=True)["queues"]:
+        assert row["policy"] == daemon.ask("get_policy", queue=row["queue"])["policy"]
+    shown = postroom(daemon, "queues", "--policies").stdout.split("\n\n")
+    assert [text.split("\n")[0] for text in shown[1:]] == ["other", "sensor.cold", "sensor.hot"]
+    assert shown[1].count("visibilityTimeoutSec") == 1

@@ -734,6 +734,14 @@ FIELDS = {
             False,
             "",
         ),
+        (
+            "policies",
+            "policies",
+            "boolean",
+            "return the policy in force of each queue",
+            False,
+            False,
+        ),
     ),
     "queue_statistics": (
         (

@@ -328,9 +328,9 @@ class Client(object):
         """Return the backlog, the policy and the pauses of one queue."""
         return self._send("status", timeout, queue=queue)
 
-    def list_queues(self, limit=None, after=None, timeout=None):
-        """Return a page of the queues by name, each with its backlog."""
-        return self._send("list_queues", timeout, limit=limit, after=after)
+    def list_queues(self, limit=None, after=None, timeout=None, policies=None):
+        """Return a page of the queues by name, each with its backlog, and with ``policies`` its policy in force."""
+        return self._send("list_queues", timeout, limit=limit, after=after, policies=policies)
 
     def queue_statistics(self, queue=None, limit=None, after=None, timeout=None):
         """Return how fast messages are published to a queue and delivered from it, and how long they wait: of one

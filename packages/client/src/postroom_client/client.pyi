@@ -223,6 +223,7 @@ class Client:
         limit: int | None = None,
         after: str | None = None,
         timeout: float | None = None,
+        policies: bool | None = None,
     ) -> dict[str, Any]: ...
     def queue_statistics(
         self, queue: str | None = None, limit: int | None = None, after: str | None = None, timeout: float | None = None

@@ -515,6 +515,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.LIST_QUEUES: (
         _LIMIT,
         Field("after", Kind.TEXT, "only names after this one: next of the previous page", default=""),
+        Field("policies", Kind.FLAG, "return the policy in force of each queue", default=False),
     ),
     Command.QUEUE_STATISTICS: (
         Field("queue", Kind.TEXT, "name of the queue; all queues that are measured if absent", default=""),

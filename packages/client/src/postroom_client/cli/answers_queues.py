@@ -86,7 +86,11 @@ def _describe_queues(data):
     if not rows:
         return u"no queues"
     headers = [label for _, label in columns] + [u"oldest", u"lease", u"paused"]
-    return table(headers, rows) + (u"\ndraining: no new messages are accepted" if data.get("draining") else u"")
+    text = table(headers, rows) + (u"\ndraining: no new messages are accepted" if data.get("draining") else u"")
+    for queue in data["queues"]:
+        if queue.get("policy"):
+            text += u"\n\n%s\n%s" % (cell(queue.get("queue")), _describe_policy(queue))
+    return text
 
 
 _COUNTS = (

@@ -66,11 +66,13 @@ def status(context: Context, fields: Fields) -> Decision:
 
 
 def list_queues(context: Context, fields: Fields) -> Decision:
-    """A page of queues by name with their counts, of those in which the user has any permission."""
+    """A page of queues by name with their counts, and with their policies if these are asked for, of those in which the
+    user has any permission."""
     names, following = _names(context, fields["after"], fields["limit"])
     rows = []
     for name in names:
         record = context.store.queue(name)
+        shown = {"policy": context.policies.effective(name, record).to_wire()} if fields["policies"] else {}
         rows.append(
             {
                 "queue": name,
@@ -81,6 +83,7 @@ def list_queues(context: Context, fields: Fields) -> Decision:
                 "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
                 **_figures(record),
                 "totals": dict(record.totals) if record else {},
+                **shown,
             }
         )
     return Decision(
