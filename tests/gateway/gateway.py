@@ -204,7 +204,8 @@ def receive_answer(peer: socket.socket) -> Answer:
 
 def _received(peer: socket.socket) -> bytes:
     piece = peer.recv(1 << 16)
-    assert piece, "the gateway closed the connection"
+    if not piece:
+        raise ConnectionError("the gateway closed the connection")
     return piece
 
 

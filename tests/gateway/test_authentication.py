@@ -242,3 +242,45 @@ def test_a_request_may_come_with_the_end_of_the_handshake(daemon, make_gateway):
     for _ in range(20):
         assert ask_over_tls(gateway, trusting()).status == 204
     wait_until(lambda: gateway.metric('postroom_gateway_connections{door="lmq-http"}') == 0, "all have gone")
+
+
+@pytest.mark.parametrize("dialect", ["lmq-http", "lmq-rpc"])
+def test_an_authority_that_a_reload_removes_is_trusted_no_longer(daemon, make_gateway, tmp_path, dialect):
+    authorities = tmp_path / "authorities.pem"
+    both = (TLS / "authority.pem").read_text() + (TLS / "server.pem").read_text()
+    authorities.write_text(both)
+    toml = with_tls(dialect=dialect, authentication="certificates", tls_client_ca=str(authorities))
+    gateway = make_gateway(daemon, toml).start()
+    context, ask = trusting("client"), b"\x94\x00\x01\xb1get_default_props\x90"
+    if dialect == "lmq-http":
+        ask = request("GET", "/messages/q?t=0")
+    with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as peer:
+        for _ in range(2):  # what stays the same closes no connection
+            peer.sendall(ask)
+            assert peer.recv(4096)
+            gateway.reload()
+        authorities.write_text((TLS / "server.pem").read_text())
+        gateway.reload()
+        assert receive_all(peer) == b""
+    with pytest.raises((ssl.SSLError, OSError, AssertionError)):
+        ask_over_tls(gateway, context)
+    authorities.write_text(both)
+    gateway.reload()
+    with gateway.connect() as plain, context.wrap_socket(plain, server_hostname="localhost") as peer:
+        peer.sendall(ask)
+        assert peer.recv(4096)
+
+
+def test_a_reload_takes_over_other_files_of_tls_and_names_no_restart(daemon, make_gateway, tmp_path):
+    strangers = f'tls_client_ca = "{TLS}/server.pem"'
+    toml = with_tls(authentication="certificates", tls_client_ca=f"{TLS}/authority.pem")
+    gateway = make_gateway(daemon, toml).start()
+    assert ask_over_tls(gateway, trusting("client")).status == 204
+    gateway.write(toml.replace(f'tls_client_ca = "{TLS}/authority.pem"', strangers))
+    gateway.reload()
+    assert "a restart is needed" not in gateway.log()
+    with pytest.raises((ssl.SSLError, OSError, AssertionError)):
+        ask_over_tls(gateway, trusting("client"))
+    gateway.write(toml.replace(f"{TLS}/authority.pem", f"{tmp_path}/missing.pem"))
+    gateway.reload()
+    assert "doors.lmq-http: " in gateway.log() and "missing.pem: No such file" in gateway.log()

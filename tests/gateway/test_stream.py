@@ -38,6 +38,19 @@ def test_more_requests_than_may_be_executed_at_once_are_all_answered(daemon, mak
     assert gateway.metric('postroom_gateway_answers_total{door="lmq-rpc",status="ok"}') == 500
 
 
+def test_errors_are_counted_by_their_kind(gateway):
+    with gateway.connect("lmq-rpc") as peer:
+        calls: list[list[Any]] = [["push", "q", "x"], ["nothing"], ["push", 1, 2], ["done", "q", "x"]]
+        calls += [["done", "none", "x"], ["pull_any", "a[1-", 0], ["update_props", "q", {"retry": "1"}]]
+        calls += [["set_default_props", []]]
+        for number, (method, *arguments) in enumerate(calls):
+            peer.sendall(call(number, method, *arguments))
+        assert len(list(islice(answers(peer), len(calls)))) == len(calls)
+    kinds = ("ok", "undef", "function_clause", "not_found", "queue_not_found", "invalid_regexp", "invalid", "forbidden")
+    metric = 'postroom_gateway_answers_total{{door="lmq-rpc",status="{}"}}'
+    assert {kind: gateway.metric(metric.format(kind)) for kind in kinds} == dict.fromkeys(kinds, 1)
+
+
 def test_a_peer_that_asks_too_fast_is_read_more_slowly(daemon, make_gateway):
     gateway = make_gateway(daemon, "[limits]\nrequests_per_second = 100\n" + DOORS).start()
     began_s = time.monotonic()

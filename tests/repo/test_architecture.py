@@ -34,7 +34,9 @@ CONSOLE_ROOMS = ("i18n", "paths", "data", "export", "plain", "tui", "cli", "__ma
 SCREEN_LIBRARIES = {"textual", "rich"}
 
 #: The rooms of the gateway in the same order. A dialect knows nothing but the contract; ``service`` puts all together.
-GATEWAY_ROOMS = ("contract", "config", "observe", "lane", "serve", "dialects", "service", "cli", "__main__")
+GATEWAY_ROOMS = (
+    "contract", "writing", "config", "observe", "lane", "serve", "dialects", "doors", "service", "cli", "__main__",
+)  # fmt: skip
 
 #: Rooms of the pipeline and the rooms that each imports, the lowest first: a room imports only those before it.
 PIPELINE_ROOMS = {

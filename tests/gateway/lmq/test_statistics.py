@@ -102,3 +102,11 @@ def test_the_door_shows_every_queue(gateway):
     assert queue["stats"]["retention"]["n"] == 1
     assert shown["queues"]["stat/acc"]["props"] == {"accum": 400, "retry": 2, "timeout": 30}
     assert gateway.ask("POST", "/stats").status == 405
+
+
+def test_the_policies_of_all_queues_are_asked_for_at_once(gateway):
+    for number in range(30):
+        gateway.ask("POST", f"/messages/q{number}", b"m")
+    asked = gateway.metric("postroom_gateway_daemon_requests_total")
+    assert len(json.loads(gateway.ask("GET", "/stats").body)["queues"]) == 30
+    assert gateway.metric("postroom_gateway_daemon_requests_total") - asked == 2

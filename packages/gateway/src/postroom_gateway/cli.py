@@ -70,7 +70,7 @@ def run(path: Path) -> None:
     set_up_plain("info")
     settings = load(path)
     set_up(settings.log, _PROGRAM)
-    from .service import check  # so that other commands start fast
+    from .doors import check  # so that other commands start fast
     from .service import run as serve
 
     check(settings)
@@ -85,7 +85,7 @@ def run(path: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the settings in force as JSON, without secrets.")
 def check_config(path: Path, quiet: bool, as_json: bool) -> None:
     """Check the configuration, and print what it says. Exit code 2 if it is invalid."""
-    from .service import check
+    from .doors import check
 
     settings = load(path)
     check(settings)

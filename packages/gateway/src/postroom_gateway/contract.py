@@ -54,13 +54,15 @@ class Daemon(Protocol):
         bodies: Sequence[bytes] = (),
         *,
         door: str,
+        wait_ms: int | None = 0,
         idempotency_key: str = "",
         traceparent: str = "",
     ) -> Answer:
         """Send a command, and wait for its answer. It is executed once, even if the connection breaks meanwhile.
 
-        ``payload`` describes each of ``bodies`` by ``bodyBytes``. Raises ``CommandError`` if the daemon refuses the
-        command, ``DaemonUnavailable``, and, only if ``payload`` has ``waitMs``, ``WaitEnded``.
+        ``payload`` describes each of ``bodies`` by ``bodyBytes``. ``wait_ms`` is how long ``consume_next`` waits for a
+        message if there is none; None: for ever. Raises ``CommandError`` if the daemon refuses the command,
+        ``DaemonUnavailable``, and ``WaitEnded`` if it waits.
         """
 
 
@@ -135,6 +137,11 @@ class HttpDialect(Protocol):
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
+#: The work for one request, answer included. It returns what the metrics count: ``ok``, or the kind of the error that
+#: the peer got, one of few.
+Work = Coroutine[Any, Any, str]
+
+
 class Peer(Protocol):
     """The other side of a connection, as a ``StreamHandler`` sees it."""
 
@@ -150,7 +157,7 @@ class Peer(Protocol):
         """Send bytes. Never blocks: while the peer does not read, nothing more is read from it, and if too much is sent
         to it, it is closed."""
 
-    def start(self, work: Coroutine[Any, Any, None], size: int, is_waiting: bool = False) -> None:
+    def start(self, work: Work, size: int, is_waiting: bool = False) -> None:
         """Run the work for one request of ``size`` bytes as a task, which is cancelled when the peer has gone. While
         too many, or too many bytes, run for one peer, nothing more is read from it. ``is_waiting`` says that it may
         wait for a message. An exception is logged, and closes the connection."""

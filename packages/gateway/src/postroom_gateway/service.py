@@ -7,36 +7,28 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from postroom_common import logs
-from postroom_common.errors import ConfigurationError, PostroomError
+from postroom_common.errors import PostroomError
 from postroom_common.notify import Watchdog, notify, notify_reloading
 
 from .config import file
 from .config.settings import DIALECTS, DoorSection, Settings
-from .contract import Daemon, HttpDialect, StreamDialect
-from .dialects.lmq.http import LmqHttp
-from .dialects.lmq.rpc import RpcDialect
+from .doors import check, make_dialect, make_listener
 from .lane import Lane
 from .lane.link import NO_GATEWAY
-from .observe.counters import DoorCounters
 from .observe.pages import Pages
-from .serve.authentication import Authenticator, Directory
+from .serve.authentication import Directory
 from .serve.door import Door
 from .serve.limits import Limits
-from .serve.listener import CannotListen, Listener
+from .serve.listener import Listener
 from .serve.passed import PassedSockets
+from .serve.tls import read_tls
 
 log = logging.getLogger(__name__)
-
-#: Makes the dialect of a door: from the daemon, the door's name, and the keys of its table ``options``. Raises
-#: ``ConfigurationError`` for a wrong option.
-Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | StreamDialect]
-MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp, "lmq-rpc": RpcDialect}
 
 #: Time (s) for a stop: for answers that are being made, and for the daemon to take back leases.
 _STOP_S: Final = 20.0
@@ -44,47 +36,6 @@ _STOP_S: Final = 20.0
 _START_S: Final = 2.0
 #: Descriptors beside those of connections.
 _SPARE_DESCRIPTORS: Final = 64
-
-
-@dataclass
-class Opened:
-    """A door that is open."""
-
-    settings: DoorSection
-    door: Door
-    listener: Listener
-
-
-def check(settings: Settings) -> None:
-    """What only the dialects and the files of TLS can check. Raises ``ConfigurationError``."""
-    for door in settings.doors.values():
-        try:
-            make_dialect(door, NoDaemon())
-        except ConfigurationError as error:
-            raise ConfigurationError(f"doors.{door.name}.{error}") from None
-        try:
-            Listener(make_door(door, settings, Limits(settings.limits)), door).check()
-        except CannotListen as error:
-            raise ConfigurationError(str(error)) from None
-
-
-class NoDaemon:
-    """A daemon for checks, which is never asked."""
-
-    async def request(self, *arguments: Any, **named: Any) -> Any:
-        """As ``Daemon.request``."""
-        raise NotImplementedError
-
-
-def make_dialect(door: DoorSection, daemon: Daemon) -> HttpDialect | StreamDialect:
-    """The dialect of a door. Raises ``ConfigurationError``."""
-    return MAKERS[door.dialect](daemon, door.name, door.options)
-
-
-def make_door(settings: DoorSection, all_settings: Settings, limits: Limits) -> Door:
-    """A door that is not open yet."""
-    authenticator = Authenticator(settings.name, settings.authentication, Directory(all_settings.principals))
-    return Door(settings.name, authenticator, limits, DoorCounters())
 
 
 async def run(path: Path, settings: Settings) -> None:
@@ -110,9 +61,10 @@ class Gateway:
             settings.daemon.answer_seconds,
             settings.limits.waiting,
         )
-        self._doors: dict[str, Opened] = {}
-        self._open_doors: dict[str, Door] = {}
-        self._observed: Opened | None = None
+        #: The doors that are open, by name.
+        self._listeners: dict[str, Listener] = {}
+        self._doors: dict[str, Door] = {}
+        self._observed: Listener | None = None
         self._stop = asyncio.Event()
         self._watchdog = Watchdog()
         self._noted_problem = ""
@@ -147,35 +99,29 @@ class Gateway:
         observed = self._settings.observe
         if observed.enabled:
             section = DoorSection(name="[observe]", address=observed.address, port=observed.port)
-            self._observed = Opened(section, *self._prepared(section))
-            pages = Pages(self._lane, self._open_doors, self._limits)
-            await self._observed.listener.open(pages, "http", passed)
-            log.info("health and metrics at http://%s:%d", observed.address, self._observed.listener.port)
+            self._observed = make_listener(section, self._settings, self._limits)
+            await self._observed.open(Pages(self._lane, self._doors, self._limits), "http", passed)
+            log.info("health and metrics at http://%s:%d", observed.address, self._observed.port)
         for name, section in self._settings.doors.items():
             if not section.enabled:
                 continue
-            opened = Opened(section, *self._prepared(section))
-            dialect = make_dialect(section, self._lane)
-            await opened.listener.open(dialect, DIALECTS[section.dialect].transport, passed)
-            self._doors[name] = opened
-            self._open_doors[name] = opened.door
-            log.info("door %s at %s port %d", name, section.address, opened.listener.port)
+            listener = make_listener(section, self._settings, self._limits)
+            await listener.open(make_dialect(section, self._lane), DIALECTS[section.dialect].transport, passed)
+            self._listeners[name] = listener
+            self._doors[name] = listener.door
+            log.info("door %s at %s port %d", name, section.address, listener.port)
         for where in passed.close_rest():
             log.warning("no door is configured for %s, on which systemd listens", where)
         if not self._doors:
             log.warning("no door is configured: nobody can use this gateway")
-
-    def _prepared(self, section: DoorSection) -> tuple[Door, Listener]:
-        door = make_door(section, self._settings, self._limits)
-        return door, Listener(door, section)
 
     # --- every second -------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         now_s = asyncio.get_running_loop().time()
         self._lane.tick()
-        for opened in self._all():
-            opened.door.check(now_s)
+        for listener in self._all():
+            listener.door.check(now_s)
         logs.tick()
         self._watchdog.feed()
         problem = self._lane.problem
@@ -185,8 +131,8 @@ class Gateway:
                 log.warning("every request is refused: %s", problem)
             notify(f"STATUS={self._status()}")
 
-    def _all(self) -> list[Opened]:
-        return [*self._doors.values(), *([self._observed] if self._observed else [])]
+    def _all(self) -> list[Listener]:
+        return [*self._listeners.values(), *([self._observed] if self._observed else [])]
 
     def _status(self) -> str:
         return self._lane.problem or f"serving {', '.join(self._doors) or 'no door'}"
@@ -200,13 +146,12 @@ class Gateway:
         try:
             settings = file.load(self._path)
             check(settings)
-            for opened in self._doors.values():
-                opened.listener.check()
+            tls = {name: read_tls(settings.doors[name]) for name in self._listeners if name in settings.doors}
         except PostroomError as error:
             log.error("the configuration was not reloaded: %s", error)
         else:
-            for opened in self._doors.values():
-                opened.listener.reload(Directory(settings.principals))
+            for name, listener in self._listeners.items():
+                listener.reload(Directory(settings.principals), tls.get(name))
             self._limits.settings = settings.limits
             self._lane.waiting_limit = settings.limits.waiting
             logs.reload(settings.log)
@@ -223,20 +168,20 @@ class Gateway:
         log.info("the gateway stops")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _STOP_S
-        for opened in self._doors.values():
-            opened.listener.close()
+        for listener in self._listeners.values():
+            listener.close()
         self._lane.end_waits()
-        for opened in self._doors.values():
-            opened.door.stop()
+        for door in self._doors.values():
+            door.stop()
         next_tick_s = loop.time()
-        while any(one.door.connections for one in self._doors.values()) and loop.time() < until_s:
+        while any(door.connections for door in self._doors.values()) and loop.time() < until_s:
             if loop.time() >= next_tick_s:
                 self._tick()
                 next_tick_s += 1.0
             await asyncio.sleep(0.02)
-        for opened in self._all():
-            opened.listener.close()
-            opened.door.abort()
+        for listener in self._all():
+            listener.close()
+            listener.door.abort()
         await self._lane.close(max(1.0, until_s - loop.time()))
 
 
@@ -244,7 +189,11 @@ def _waiting_for_restart(old: Settings, new: Settings) -> list[str]:
     """What has changed and takes effect at a restart only."""
     late = [name for name in ("daemon", "observe") if getattr(old, name) != getattr(new, name)]
     for name in sorted({*old.doors, *new.doors}):
-        if old.doors.get(name) != new.doors.get(name):
+        before, now = old.doors.get(name), new.doors.get(name)
+        if before and now and before.tls_certificate and now.tls_certificate:
+            paths = {key: getattr(now, key) for key in ("tls_certificate", "tls_key", "tls_client_ca")}
+            before = replace(before, **paths)  # these have taken effect
+        if before != now:
             late.append(f"doors.{name}")
     return late
 

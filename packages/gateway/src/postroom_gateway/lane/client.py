@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import orjson
 
 from postroom_common.errors import CommandError
 from postroom_common.lane import encode_frame
-from postroom_common.protocol import Command, ErrorCode
+from postroom_common.protocol import WAIT_MS_LIMIT, Command, ErrorCode
 
 from ..contract import Answer, DaemonUnavailable, Principal, WaitEnded
 from .link import NO_GATEWAY, REQUESTS_DEFAULT, Link, Pending
@@ -32,8 +33,9 @@ _CODES: Final = {code.value: code for code in ErrorCode}
 class Lane:
     """The daemon behind the socket at ``path``. Make it in a running loop.
 
-    A request waits at most ``patience_s`` for a connection, and ``answer_s`` for an answer (beyond its own wait for a
-    message). Waits have connections of their own, because a connection may have only so many requests in flight.
+    A request waits at most ``patience_s`` for a connection, or as long as its own wait for a message; and ``answer_s``
+    for an answer, beyond that wait. Waits have connections of their own, because a connection may have only so many
+    requests in flight.
     """
 
     def __init__(self, path: Path, client_id: str, patience_s: float, answer_s: float, waiting_limit: int) -> None:
@@ -65,6 +67,7 @@ class Lane:
         bodies: Sequence[bytes] = (),
         *,
         door: str,
+        wait_ms: int | None = 0,
         idempotency_key: str = "",
         traceparent: str = "",
     ) -> Answer:
@@ -74,37 +77,43 @@ class Lane:
             envelope["idempotencyKey"] = idempotency_key
         if traceparent:
             envelope["traceparent"] = traceparent
-        wait_ms = payload.get("waitMs", 0)
-        if wait_ms:
-            return await self._wait(envelope, wait_ms / 1000)
+        if wait_ms != 0:
+            return await self._wait(envelope, wait_ms)
         return await self._exchange(self._first, self._pending(envelope, bodies), envelope)
 
-    async def _wait(self, envelope: dict[str, Any], wait_s: float) -> Answer:
-        """The answer to a request that may wait for a message."""
-        until_s = self._loop.time() + wait_s
+    async def _wait(self, envelope: dict[str, Any], wait_ms: int | None) -> Answer:
+        """The answer to a request that may wait for a message (None: for ever), asked for in as many steps as the
+        daemon's limit of one wait needs. While there is no daemon, it waits on for that."""
+        if len(self._waits) >= self.waiting_limit:
+            raise DaemonUnavailable(f"{len(self._waits)} requests wait for a message already: try again later")
+        left_ms = inf if wait_ms is None else wait_ms
+        until_s = self._loop.time() + left_ms / 1000
         while True:
             if self._is_stopping:
                 raise WaitEnded("the gateway stops")
-            if len(self._waits) >= self.waiting_limit:
-                raise DaemonUnavailable(f"{len(self._waits)} requests wait for a message already: try again later")
+            step_ms = int(min(left_ms, WAIT_MS_LIMIT))
+            step = {**envelope, "payload": {**envelope["payload"], "waitMs": step_ms}}
             link = self._link_for_wait()
-            pending = self._pending(envelope)
-            pending.until_s = until_s
+            pending = self._pending(step)
+            pending.until_s = self._loop.time() + step_ms / 1000
+            pending.waits_until_s = until_s
             self._waits[pending.request_id] = (link, pending)
             try:
-                answer = await self._exchange(link, pending, envelope)
+                answer = await self._exchange(link, pending, step)
             except CommandError as error:
                 # A repeated request whose lease was returned, because the first answer could not be delivered.
                 if error.code != ErrorCode.LEASE_EXPIRED or not pending.is_sent_again:
                     raise
+            except DaemonUnavailable:
+                if self._is_stopping:
+                    raise WaitEnded("the gateway stops") from None
+                raise
             else:
-                if self._is_stopping and not answer.data.get("message"):
-                    raise WaitEnded("the gateway stops")
-                return answer
+                if answer.data.get("message") or (step_ms == left_ms and not self._is_stopping):
+                    return answer
             finally:
                 self._waits.pop(pending.request_id, None)
-            remaining_ms = int((until_s - self._loop.time()) * 1000)
-            envelope = {**envelope, "payload": {**envelope["payload"], "waitMs": max(0, remaining_ms)}}
+            left_ms = max(0, round((until_s - self._loop.time()) * 1000)) if until_s < inf else inf
 
     def _pending(self, envelope: dict[str, Any], bodies: Sequence[bytes] = ()) -> Pending:
         request_id = f"{self._prefix}{next(self._ids)}"
@@ -143,6 +152,9 @@ class Lane:
         if pending.future.done() and not pending.future.cancelled():
             if not pending.future.exception():
                 self._return_undelivered(pending.future.result()[0], envelope)
+            return
+        if not pending.is_sent:
+            link.in_flight.pop(pending.request_id, None)
             return
         pending.is_abandoned = True
         pending.on_late = lambda header: self._return_undelivered(header, envelope)
@@ -229,14 +241,11 @@ class Lane:
         for link in (self._first, *self._for_waits):
             for pending in list(link.in_flight.values()):
                 if link.is_up:
-                    since_s, most_s = max(pending.since_s, pending.until_s, link.changed_s), self._answer_s
-                else:  # a wait has been executed well until the connection broke, however long it lasts
-                    since_s, most_s = link.changed_s if pending.until_s else 0.0, self._patience_s
-                    since_s = max(pending.since_s, since_s)
-                if now_s - since_s < most_s:
-                    continue
-                if pending.is_abandoned and not link.is_up:
-                    continue  # it is sent again once there is a connection: it may have got a lease
+                    late_s = max(pending.since_s, pending.until_s, link.changed_s) + self._answer_s
+                else:
+                    late_s = max(pending.since_s + self._patience_s, pending.waits_until_s)
+                if now_s < late_s or (pending.is_abandoned and not link.is_up):
+                    continue  # an abandoned one is sent again once there is a connection: it may have got a lease
                 del link.in_flight[pending.request_id]
                 if not pending.future.done():
                     text = link.problem or f"the daemon did not answer within {self._answer_s:.0f} s"
@@ -246,7 +255,7 @@ class Lane:
         """From now on no request waits for a message, and those that do are ended."""
         self._is_stopping = True
         for link, pending in self._waits.values():
-            pending.until_s = self._loop.time()
+            pending.until_s = pending.waits_until_s = self._loop.time()
             link.cancel(pending)
 
     async def close(self, seconds: float) -> None:

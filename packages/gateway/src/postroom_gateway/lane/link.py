@@ -17,6 +17,7 @@ from postroom_common.lane import PREFIX_BYTES, Frame, FrameReader, FrameTooLarge
 from postroom_common.protocol import LANE_VERSION, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, ErrorCode
 
 from ..contract import DaemonUnavailable
+from ..writing import JoinedWriter
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ _CONNECT_S: Final = 5.0
 #: Time (s) before the first attempt to connect again, and the longest; each is shortened at random.
 _BACKOFF_S: Final = 0.05
 _BACKOFF_LIMIT_S: Final = 1.0
+#: A wait that is sent so soon (s) after it was asked for may last longer by that.
+_SOON_S: Final = 2.0
 #: Longest path of a UNIX socket, in bytes.
 _PATH_LIMIT: Final = 107
 #: Requests that a connection may have in flight, if the daemon says nothing else.
@@ -35,7 +38,10 @@ NO_GATEWAY: Final = "the daemon accepts no requests for others from this user: a
 class Pending:
     """A request that has no answer yet, with the bytes that are sent again if the connection breaks."""
 
-    __slots__ = ("frame", "future", "is_abandoned", "is_sent_again", "on_late", "request_id", "since_s", "until_s")
+    __slots__ = (
+        "frame", "future", "is_abandoned", "is_sent", "is_sent_again", "on_late", "request_id", "since_s", "until_s",
+        "waits_until_s",
+    )  # fmt: skip
 
     def __init__(self, request_id: str, frame: bytes, future: asyncio.Future[Any], now_s: float) -> None:
         self.request_id = request_id
@@ -44,9 +50,12 @@ class Pending:
         self.since_s = now_s
         #: When its wait for a message ends, by the loop's clock; 0: it does not wait.
         self.until_s = 0.0
+        #: Until when its client waits, which may ask for several such waits; 0: it does not wait.
+        self.waits_until_s = 0.0
         #: Nobody waits for the answer any more. It is awaited only because it may contain a lease.
         self.is_abandoned = False
-        self.is_sent_again = False
+        #: Whether the daemon may have got it, and whether once before.
+        self.is_sent = self.is_sent_again = False
         self.on_late: Callable[[dict[str, Any]], None] | None = None
 
 
@@ -70,6 +79,7 @@ class Link(asyncio.Protocol):
         self._on_answer = on_answer
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._writer: JoinedWriter | None = None
         self._reader = FrameReader(REQUEST_BYTES_DEFAULT)
         self._greeted: asyncio.Future[Greeting] | None = None
         self._lost: asyncio.Future[None] | None = None
@@ -90,28 +100,33 @@ class Link(asyncio.Protocol):
 
     def send(self, pending: Pending) -> None:
         """Send a request now, or as soon as there is a connection."""
-        if not self.greeting or not self._transport:
+        if not self.greeting or not self._writer:
             self.in_flight[pending.request_id] = pending
         elif _may_pass(pending, self.greeting):
             self.in_flight[pending.request_id] = pending
-            self._transport.write(pending.frame)
+            pending.is_sent = True
+            self._writer.write(pending.frame)
 
     def cancel(self, pending: Pending) -> None:
         """End the wait of a request."""
-        if self.greeting and self._transport:
-            self._transport.write(_cancel_frame(pending))
+        if self.greeting and self._writer:
+            self._writer.write(_cancel_frame(pending))
 
     def renew(self) -> None:
         """Connect again, to learn whether the daemon's answer to hello has changed."""
         if self._transport and not self.in_flight:
             self._is_renewed = True
-            self._transport.close()
+            self._close()
 
     async def close(self) -> None:
         """Close the connection, after what was written."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        if self._transport:
+        self._close()
+
+    def _close(self) -> None:
+        if self._transport and self._writer:
+            self._writer.flush()
             self._transport.close()
 
     # --- the connection -----------------------------------------------------------------------------------------------
@@ -156,25 +171,25 @@ class Link(asyncio.Protocol):
                 await self._loop.create_unix_connection(lambda: self, path)
             finally:
                 os.close(directory)
-        assert self._transport
+        assert self._writer
         hello = {"hello": {"versions": [LANE_VERSION], "clientId": self._client_id}}
-        self._transport.write(encode_frame(orjson.dumps(hello)))
+        self._writer.write(encode_frame(orjson.dumps(hello)))
         return await self._greeted
 
     def _send_again(self) -> None:
         """Send what has no answer, in the same order. The daemon executes none of it twice."""
-        assert self._transport
+        assert self._writer
         assert self.greeting
         now_s = self.changed_s = self._loop.time()
         for pending in list(self.in_flight.values()):
             if not _may_pass(pending, self.greeting):
                 del self.in_flight[pending.request_id]
                 continue
-            pending.is_sent_again = self.connections > 1
-            self._transport.write(pending.frame)
+            pending.is_sent, pending.is_sent_again = True, pending.is_sent
+            self._writer.write(pending.frame)
             if pending.is_abandoned or 0 < pending.until_s <= now_s:
-                self._transport.write(_cancel_frame(pending))
-            elif pending.until_s and pending.is_sent_again:
+                self._writer.write(_cancel_frame(pending))
+            elif pending.until_s and (pending.is_sent_again or now_s > pending.since_s + _SOON_S):
                 # The daemon counts the wait from now on.
                 self._loop.call_later(pending.until_s - now_s, self.cancel, pending)
 
@@ -189,6 +204,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
+        self._writer = JoinedWriter(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -201,7 +217,7 @@ class Link(asyncio.Protocol):
                 self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._writer = None
         if self.greeting:
             self.changed_s = self._loop.time()
         self.greeting = None

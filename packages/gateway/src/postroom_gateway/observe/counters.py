@@ -11,7 +11,7 @@ class DoorCounters:
     def __init__(self) -> None:
         self.connections = 0
         self.refused_connections = 0
-        #: Answers by status: of HTTP, or ``ok`` and ``error`` of other protocols.
+        #: Answers by status of HTTP; of other protocols, ``ok``, the kind of error, or ``error`` if the gateway failed.
         self.answers: Counter[int | str] = Counter()
         self.answer_seconds = 0.0
         self.refused_requests = 0

@@ -43,7 +43,10 @@ _REFUSED: Final = Metric(
     "postroom_gateway_connections_refused_total", "counter", "Connections that were refused: too many.", ("door",)
 )
 _ANSWERS: Final = Metric(
-    "postroom_gateway_answers_total", "counter", "Answers, by status of HTTP, or ok and error.", ("door", "status")
+    "postroom_gateway_answers_total",
+    "counter",
+    "Answers, by status of HTTP; of other protocols, ok or the kind of error.",
+    ("door", "status"),
 )
 _SECONDS: Final = Metric(
     "postroom_gateway_answer_seconds_total",

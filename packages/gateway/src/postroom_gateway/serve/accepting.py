@@ -37,10 +37,20 @@ class SecureAcceptor:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop.add_reader(listening, self._accept)
 
+    def use(self, context: ssl.SSLContext, is_stricter: bool) -> None:
+        """Secure the connections to come with another context. If that trusts fewer clients, handshakes that have begun
+        end."""
+        self._context = context
+        if is_stricter:
+            self._end_handshakes()
+
     def close(self) -> None:
         """Accept nothing more, and end the handshakes."""
         self._loop.remove_reader(self._listening)
         self._listening.close()
+        self._end_handshakes()
+
+    def _end_handshakes(self) -> None:
         for task in self._handshakes:
             task.cancel()
 

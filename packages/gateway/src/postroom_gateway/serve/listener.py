@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from typing import Final, Protocol, cast
 
 from postroom_common.errors import PostroomError
@@ -16,6 +15,7 @@ from .door import Door
 from .http import HttpConnection
 from .passed import PassedSockets
 from .stream import StreamConnection
+from .tls import InvalidTls, Tls, TlsSettings, read_tls
 
 _BACKLOG: Final = 1024
 #: A peer that says nothing for 60 s is asked by the kernel whether it is there, five times in 50 s. Otherwise one that
@@ -28,7 +28,7 @@ class CannotListen(PostroomError):
     """A door cannot be opened; the text names it and says why."""
 
 
-class DoorSettings(Protocol):
+class DoorSettings(TlsSettings, Protocol):
     """The settings of one door."""
 
     @property
@@ -37,12 +37,6 @@ class DoorSettings(Protocol):
     def address(self) -> str: ...
     @property
     def port(self) -> int: ...
-    @property
-    def tls_certificate(self) -> str: ...
-    @property
-    def tls_key(self) -> str: ...
-    @property
-    def tls_client_ca(self) -> str: ...
 
 
 class Listener:
@@ -51,7 +45,7 @@ class Listener:
     def __init__(self, door: Door, settings: DoorSettings) -> None:
         self.door = door
         self._settings = settings
-        self._tls: ssl.SSLContext | None = None
+        self._tls: Tls | None = None
         self._server: asyncio.Server | SecureAcceptor | None = None
         #: The port that it listens on, once it is open.
         self.port = settings.port
@@ -59,8 +53,10 @@ class Listener:
     async def open(self, dialect: HttpDialect | StreamDialect, transport: str, passed: PassedSockets) -> None:
         """Listen, on a passed socket if there are any; ``transport`` is ``http`` or ``stream``. Raises
         ``CannotListen``."""
-        self._tls = tls_context(self._settings)
-
+        try:
+            self._tls = read_tls(self._settings)
+        except InvalidTls as error:
+            raise CannotListen(f"door {self.door.name}: {error}") from None
         is_secured = self._tls is not None
 
         def make() -> asyncio.Protocol:
@@ -74,7 +70,7 @@ class Listener:
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
         self.port = int(listening.getsockname()[1])
         if self._tls:
-            self._server = SecureAcceptor(self.door, listening, self._tls, make)
+            self._server = SecureAcceptor(self.door, listening, self._tls.context, make)
         else:
             self._server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=_BACKLOG)
 
@@ -94,17 +90,17 @@ class Listener:
         one.setblocking(False)
         return one
 
-    def check(self) -> None:
-        """Read the files of TLS. Raises ``CannotListen``."""
-        tls_context(self._settings)
+    def reload(self, directory: Directory, tls: Tls | None) -> None:
+        """Replace the principals, also for connections that are open; and TLS, if the door has it and ``tls`` is given.
 
-    def reload(self, directory: Directory) -> None:
-        """Replace the principals, and read the certificate again, which new connections get. Call ``check`` before:
-        what it accepts does not fail here."""
-        if self._tls:
-            self._tls.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key, password=_no_password)
-            if self._settings.tls_client_ca:
-                self._tls.load_verify_locations(self._settings.tls_client_ca)
+        If an authority is no longer trusted, the open connections end: nobody knows for which of them it vouched.
+        """
+        if tls and self._tls and isinstance(self._server, SecureAcceptor):
+            is_stricter = not tls.trusts_all_of(self._tls)
+            self._tls = tls
+            self._server.use(tls.context, is_stricter)
+            if is_stricter:
+                self.door.abort()
         self.door.reload(directory)
 
     def close(self) -> None:
@@ -113,36 +109,6 @@ class Listener:
             self._server.close()
 
 
-def tls_context(settings: DoorSettings) -> ssl.SSLContext | None:
-    """TLS as a door's settings want it; None without. Raises ``CannotListen``."""
-    if not settings.tls_certificate:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=_no_password)
-    except (OSError, ssl.SSLError) as error:
-        raise CannotListen(
-            f"door {settings.name}: {settings.tls_certificate}, {settings.tls_key}: {_why(error)}"
-        ) from None
-    if settings.tls_client_ca:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(settings.tls_client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise CannotListen(f"door {settings.name}: {settings.tls_client_ca}: {_why(error)}") from None
-    return context
-
-
-def _no_password() -> str:
-    """Instead of asking at the terminal."""
-    raise ssl.SSLError("the key is encrypted, and a service has nobody to ask for its password")
-
-
 def _reason(error: OSError) -> str:
     """Why a socket cannot be opened, without the address, which Python appends."""
-    return _why(error).partition(" (while ")[0]
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)
+    return (error.strerror or str(error)).partition(" (while ")[0]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Final, cast
+from typing import Final
 
-from ..contract import Principal, StreamDialect, StreamHandler
+from ..contract import Principal, StreamDialect, StreamHandler, Work
+from ..writing import JoinedWriter
+from .channel import Channel
 from .door import Door
-from .http import address_of
 
 log = logging.getLogger(__name__)
 
@@ -21,26 +21,23 @@ _EXECUTED_BYTES: Final = 1 << 20
 
 class StreamConnection(asyncio.Protocol):
     """One connection of a door whose dialect has a protocol of its own. The ``Peer`` of its handler. ``is_secured`` is
-    as for ``HttpConnection``."""
+    as for ``Channel``."""
 
     def __init__(self, door: Door, dialect: StreamDialect, is_secured: bool = False) -> None:
         self._door = door
-        self._admitted = self._is_secured = is_secured
         self._dialect = dialect
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._channel = Channel(door, is_secured)
+        self._writer: JoinedWriter | None = None
         self._handler: StreamHandler | None = None
         self._principal: Principal | None = None
-        self._address = ""
         #: The requests that are being executed: whether each may wait, when it began, and its size.
-        self._tasks: dict[asyncio.Task[None], tuple[bool, float, int]] = {}
+        self._tasks: dict[asyncio.Task[str], tuple[bool, float, int]] = {}
         self._executed_bytes = 0  # of all of them
         self._unread = bytearray()  # what has arrived, and waits for requests to end
         self._resumes: asyncio.TimerHandle | None = None  # for a peer that asks too fast
-        self._deadline_s = 0.0
         self._pending_bytes = 0  # of a request that is not complete
         self._unsent_bytes = 0  # of answers
-        self._is_reading = True
         self._is_blocked = False
         self._ends = False
 
@@ -55,30 +52,32 @@ class StreamConnection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """As ``Peer.is_open``."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._channel.transport is not None
 
     def write(self, data: bytes) -> None:
         """As ``Peer.write``."""
-        if not self._transport:
+        transport = self._channel.transport
+        if not self._writer or not transport:
             return
-        self._transport.write(data)
+        self._writer.write(data)
         if self._is_blocked:
+            self._writer.flush()
             limits = self._door.limits
-            self._count_unsent(self._transport.get_write_buffer_size())
+            self._count_unsent(transport.get_write_buffer_size())
             settings = limits.settings
             if self._unsent_bytes > settings.body_bytes and limits.buffered_bytes > settings.buffer_bytes:
                 log.warning("a peer of %s is closed: it has not read %d bytes", self._door.name, self._unsent_bytes)
                 self._door.counters.slow_peers += 1
                 self.abort()
 
-    def start(self, work: Coroutine[Any, Any, None], size: int, is_waiting: bool = False) -> None:
+    def start(self, work: Work, size: int, is_waiting: bool = False) -> None:
         """As ``Peer.start``."""
         now_s = self._loop.time()
         task = self._loop.create_task(work)
         self._tasks[task] = is_waiting, now_s, size
         self._count_executed(size, is_waiting)
         task.add_done_callback(self._ended)
-        caller = self._address if self._door.authenticator.kind == "none" else self.principal.account
+        caller = self._channel.address if self._door.authenticator.kind == "none" else self.principal.account
         delay_s = self._door.limits.delay_s(caller, now_s)
         if delay_s:
             if self._resumes:
@@ -89,7 +88,7 @@ class StreamConnection(asyncio.Protocol):
         """As ``Peer.expect``."""
         limits = self._door.limits
         if pending_bytes and not self._pending_bytes:
-            self._deadline_s = self._loop.time() + limits.settings.header_seconds
+            self._channel.set_deadline(limits.settings.header_seconds)
         limits.buffered_bytes += pending_bytes - self._pending_bytes
         self._pending_bytes = pending_bytes
         if pending_bytes and self._is_memory_full() and not limits.executed_bytes:
@@ -101,33 +100,21 @@ class StreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """As ``Peer.close``."""
-        if self._transport:
-            self._transport.close()
+        if self._writer:
+            self._writer.flush()
+        self._channel.close()
 
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
-        self._address = address_of(transport)
-        self._principal = self._door.authenticator.of_connection(transport)
-        if not self._admitted:
-            self._admitted = not self._door.is_stopping and self._door.limits.admit(self._address)
-        if not self._admitted or not self._principal:
-            self._door.counters.refused_connections += 1
-            self._transport.abort()
-            return
-        self._door.counters.connections += 1
-        self._door.connections.add(self)
-        self._handler = self._dialect.connect(self)
+        if self._channel.open(self, transport, needs_principal=True) and self._channel.transport:
+            self._principal = self._channel.principal
+            self._writer = JoinedWriter(self._channel.transport)
+            self._handler = self._dialect.connect(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._handler = None
-        if not self._admitted:
-            return
-        self._admitted = False
-        self._door.limits.leave(self._address)
-        self._door.connections.discard(self)
+        self._channel.lost(self)
+        self._handler = self._writer = None
         self._unread.clear()
         self._door.limits.buffered_bytes -= self._pending_bytes
         self._pending_bytes = 0
@@ -141,8 +128,10 @@ class StreamConnection(asyncio.Protocol):
         """The peer sends nothing more. It gets the answers to what it has sent, unless it waits for messages: then it
         has most probably gone."""
         self._ends = True
+        if self._writer:
+            self._writer.flush()
         is_waiting = any(waits for waits, _, _ in self._tasks.values())
-        return not self._is_secured and bool(self._tasks) and not is_waiting
+        return not self._channel.is_secured and bool(self._tasks) and not is_waiting
 
     def data_received(self, data: bytes) -> None:
         if self._ends:
@@ -163,10 +152,11 @@ class StreamConnection(asyncio.Protocol):
                 self._unread.clear()
                 self._ends = True
                 self.close()
-        if self._may_ask():
-            self._resume()
-        else:
-            self._pause()
+        if not self._may_ask():
+            self._channel.pause()
+        elif not self._channel.is_reading:
+            self._channel.set_deadline(self._door.limits.settings.header_seconds)
+            self._channel.resume()
 
     def _may_ask(self) -> bool:
         limits = self._door.limits
@@ -184,10 +174,10 @@ class StreamConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_blocked = True
-        if self._transport:
-            self._count_unsent(self._transport.get_write_buffer_size())
-        self._deadline_s = self._loop.time() + self._door.limits.settings.read_seconds
-        self._pause()
+        if transport := self._channel.transport:
+            self._count_unsent(transport.get_write_buffer_size())
+        self._channel.set_deadline(self._door.limits.settings.read_seconds)
+        self._channel.pause()
 
     def resume_writing(self) -> None:
         self._is_blocked = False
@@ -204,20 +194,21 @@ class StreamConnection(asyncio.Protocol):
         self._door.limits.buffered_bytes += size - self._unsent_bytes
         self._unsent_bytes = size
 
-    # --- the door -----------------------------------------------------------------------------------------------------
+    # --- Connection ---------------------------------------------------------------------------------------------------
 
     def authenticate_again(self) -> None:
         """As ``Connection.authenticate_again``. Ends the connection if it is no longer of its principal."""
-        if self._transport and self._door.authenticator.of_connection(self._transport) != self._principal:
+        self._channel.authenticate_again()
+        if self._channel.principal != self._principal:
             self.abort()
 
     def check(self, now_s: float) -> None:
         """As ``Connection.check``."""
-        is_slow = self._is_blocked or (self._pending_bytes and self._is_reading)
-        if is_slow and now_s >= self._deadline_s:
+        is_slow = self._is_blocked or (self._pending_bytes and self._channel.is_reading)
+        if is_slow and self._channel.is_late(now_s):
             self._door.counters.slow_peers += 1
             self.abort()
-        elif not self._is_reading:
+        elif not self._channel.is_reading:
             self._read_on()  # there may be memory again
 
     def stop(self) -> None:
@@ -229,30 +220,18 @@ class StreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """As ``Connection.abort``."""
-        if self._transport:
-            self._transport.abort()
+        self._channel.abort()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[str]) -> None:
         is_waiting, began_s, size = self._tasks.pop(task)
         self._count_executed(-size, is_waiting)
         error = None if task.cancelled() else task.exception()
         if not task.cancelled():
-            self._door.counters.count("error" if error else "ok", self._loop.time() - began_s)
+            self._door.counters.count("error" if error else task.result(), self._loop.time() - began_s)
         if error:
             log.error("a request through %s failed", self._door.name, exc_info=error)
             self.close()
         elif self._ends and not self._tasks and not self._unread:
             self.close()
-        elif self._unread or not self._is_reading:
+        elif self._unread or not self._channel.is_reading:
             self._read_on()
-
-    def _pause(self) -> None:
-        if self._is_reading and self._transport and not self._transport.is_closing():
-            self._is_reading = False
-            self._transport.pause_reading()
-
-    def _resume(self) -> None:
-        if not self._is_reading and self._transport and not self._transport.is_closing():
-            self._is_reading = True
-            self._deadline_s = self._loop.time() + self._door.limits.settings.header_seconds
-            self._transport.resume_reading()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from postroom_common.errors import CommandError
-from postroom_common.protocol import WAIT_MS_LIMIT, Command, ErrorCode
+from postroom_common.protocol import Command, ErrorCode
 
 from ...contract import Answer, Daemon, Principal
 from . import properties as properties_
@@ -23,9 +22,8 @@ _NOT_LEASED: Final = frozenset((ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.LEASE_EXP
 _TEXTS: Final = ("text/", "application/json")
 #: Content types that LMQ's clients get of bodies that were published without one, by encoding.
 _TYPES: Final = {"json": "application/json", "text": "text/plain; charset=utf-8"}
-#: Number of queues on a page, and of queues whose properties are asked for at once.
+#: Number of queues on a page.
 _PAGE: Final = 1000
-_AT_ONCE: Final = 50
 
 
 class QueueNotFound(Exception):
@@ -67,13 +65,16 @@ class Queues:
         self._idempotency_key = idempotency_key
         self._traceparent = traceparent
 
-    async def _ask(self, command: str, payload: dict[str, Any], bodies: Sequence[bytes] = ()) -> Answer:
+    async def _ask(
+        self, command: str, payload: dict[str, Any], bodies: Sequence[bytes] = (), wait_ms: int | None = 0
+    ) -> Answer:
         return await self._daemon.request(
             self._principal,
             command,
             payload,
             bodies,
             door=self._door,
+            wait_ms=wait_ms,
             idempotency_key=self._idempotency_key if command == Command.PUBLISH else "",
             traceparent=self._traceparent,
         )
@@ -101,15 +102,8 @@ class Queues:
         payload = target.fields() | {"payloadAs": "value"}
         if not target.is_pattern:
             payload["createWith"] = self._options.create_with
-        while True:
-            step = WAIT_MS_LIMIT if wait_ms is None else min(wait_ms, WAIT_MS_LIMIT)
-            answer = await self._ask(Command.CONSUME_NEXT, payload | {"waitMs": step})
-            if answer.data["message"]:
-                return self._pulled(answer)
-            if wait_ms is not None:
-                wait_ms -= step
-                if not wait_ms:
-                    return None
+        answer = await self._ask(Command.CONSUME_NEXT, payload, wait_ms=wait_ms)
+        return self._pulled(answer) if answer.data["message"] else None
 
     async def settle(self, queue: str, message_id: str | None, reply: Reply) -> None:
         """Acknowledge a pulled message, give it back, or prolong its lease. Raises ``DeliveryNotFound`` and
@@ -174,24 +168,18 @@ class Queues:
 
     async def figures(self) -> list[QueueFigures]:
         """The figures of every queue."""
-        measured = {row["queue"]: row for row in await self._all_pages(Command.QUEUE_STATISTICS)}
-        rows = await self._all_pages(Command.LIST_QUEUES)
-        found: list[QueueFigures] = []
-        for start in range(0, len(rows), _AT_ONCE):
-            page = rows[start : start + _AT_ONCE]
-            properties = await asyncio.gather(*(self.properties(row["queue"]) for row in page))
-            found += (
-                QueueFigures(row, one, measured.get(row["queue"], {}))
-                for row, one in zip(page, properties, strict=True)
-            )
-        return found
+        measured = {row["queue"]: row for row in await self._all_pages(Command.QUEUE_STATISTICS, {})}
+        rows = await self._all_pages(Command.LIST_QUEUES, {"policies": True})
+        return [
+            QueueFigures(row, properties_.from_policy(row["policy"]), measured.get(row["queue"], {})) for row in rows
+        ]
 
-    async def _all_pages(self, command: str) -> list[dict[str, Any]]:
+    async def _all_pages(self, command: str, fields: dict[str, Any]) -> list[dict[str, Any]]:
         """The rows of all pages of a list of queues."""
         rows: list[dict[str, Any]] = []
         after = ""
         while True:
-            page = (await self._ask(command, {"limit": _PAGE, "after": after})).data
+            page = (await self._ask(command, {"limit": _PAGE, "after": after, **fields})).data
             rows += page["queues"]
             after = page["next"]
             if not after:

@@ -49,16 +49,17 @@ class RpcHandler:
                 self._peer.start(self._respond(request), len(frame), is_waiting=request.method in PULLS)
         self._peer.expect(self._frames.pending_bytes)
 
-    async def _respond(self, request: Request) -> None:
-        """Execute a request, and answer it unless it is a notification."""
+    async def _respond(self, request: Request) -> str:
+        """Execute a request, and answer it unless it is a notification. Returns ``ok``, or the kind of error."""
         try:
             result = await self._result(request)
         except RpcError as error:
             if request.number is not None:
                 self._peer.write(refusal(request.number, error))
-            return
+            return error.kind
         if request.number is not None:
             self._peer.write(answer(request.number, result))
+        return "ok"
 
     async def _result(self, request: Request) -> bytes:
         """The encoded result of a request. Raises ``RpcError``."""

@@ -27,10 +27,10 @@ from .parameters import InvalidParameter, Reply, name_from_bytes, parse_message_
 from .properties import InvalidProperties
 from .queues import DeliveryNotFound, QueueNotFound, Queues, Target
 
-#: An error: no method has this name and this number of arguments.
-UNDEFINED: Final = pack("undef")
-#: An error: an argument has the wrong type.
-WRONG_TYPE: Final = pack("function_clause")
+#: The kind of error if no method has this name and this number of arguments.
+UNDEFINED: Final = "undef"
+#: The kind of error if an argument has the wrong type.
+WRONG_TYPE: Final = "function_clause"
 _OK: Final = pack("ok")
 #: What pull returns if there is no message in time.
 EMPTY: Final = pack("empty")
@@ -41,16 +41,17 @@ _PUSHED: Final[Mapping[str | None, bytes]] = {None: _OK, "new": pack("packing st
 
 
 class RpcError(Exception):
-    """An error of a call; ``encoded`` is what the client gets."""
+    """An error of a call; ``encoded`` is what the client gets, by default the kind."""
 
-    def __init__(self, encoded: bytes) -> None:
-        super().__init__(encoded)
-        self.encoded = encoded
+    def __init__(self, kind: str, encoded: bytes = b"") -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.encoded = encoded or pack(kind)
 
 
 def thrown(reason: str) -> RpcError:
     """An error in the form in which LMQ throws: a list of the characters' numbers."""
-    return RpcError(pack(list(f"throw:{reason}".encode())))
+    return RpcError(reason, pack(list(f"throw:{reason}".encode())))
 
 
 async def call(queues: Queues, request: Request) -> bytes | Pulled:
