@@ -1,4 +1,4 @@
-"""The dashboard and the alerts name metrics of the daemon, and load."""
+"""The dashboard and the alerts name metrics of the daemon and of the gateway, and load."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from postroom_daemon.observe.metrics.table import METRICS
+from postroom_gateway.observe.pages import METRICS as GATEWAY_METRICS
 
 #: Labels that Prometheus adds, and that histograms and summaries have.
 ADDED = {"instance", "job", "le", "quantile"}
@@ -24,7 +25,9 @@ ALERTS, ALERT_TESTS, DASHBOARD = (
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("", "_sum", "_count")}
 #: Every series by name, with the labels that it may have.
 SERIES = {
-    metric.name + suffix: {*metric.labels, *ADDED} for metric in METRICS for suffix in SUFFIXES.get(metric.type, ("",))
+    metric.name + suffix: {*metric.labels, *ADDED}
+    for metric in (*METRICS, *GATEWAY_METRICS)
+    for suffix in SUFFIXES.get(metric.type, ("",))
 }
 
 
@@ -46,7 +49,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("place", "expression"), list(expressions()))
-def test_an_expression_names_only_metrics_of_the_daemon(place: str, expression: str) -> None:
+def test_an_expression_names_only_metrics_that_there_are(place: str, expression: str) -> None:
     named = re.findall(r"(postroom_\w+)(?:\{([^}]*)\})?", expression)
     assert named, place
     for name, selector in named:
