@@ -37,6 +37,18 @@ def chaos(options: argparse.Namespace) -> None:
     on_fresh_root(run, options.backend)
 
 
+def gateway(options: argparse.Namespace) -> None:
+    """Clients of LMQ push and pull on both doors while the daemon and the gateway are killed in turn."""
+    from tests.gateway import chaos as gateway_chaos
+
+    print(f"gateway: {options.messages} messages, {options.kills} kills, seed {options.seed}")
+
+    def run(daemon: Daemon) -> gateway_chaos.Outcome:
+        return gateway_chaos.run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S)
+
+    on_fresh_root(run, options.backend, flags=("--gateway-users", str(os.getuid())))
+
+
 def flood(options: argparse.Namespace) -> None:
     """Very many request files at once."""
     print(f"flood: {options.files} files before the start; then as many while the daemon is stopped")
@@ -193,6 +205,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     for run, options in (
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
+        (gateway, {"messages": 20_000, "kills": 30, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),
         (damage, {"runs": 180, "first": 1, "go_on": 0}),
