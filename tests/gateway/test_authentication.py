@@ -218,6 +218,20 @@ def test_a_certificate_that_a_reload_removes_is_refused_also_on_an_open_connecti
             wait_until(lambda: gateway.metric(door) == 0, "the connection has ended")
 
 
+def test_a_wait_ends_when_a_reload_removes_its_token_and_goes_on_otherwise(guarded):
+    waiting = "postroom_gateway_waiting_requests"
+    with guarded.connect() as peer:
+        peer.sendall(request("GET", "/messages/q", headers=BEARER))
+        wait_until(lambda: guarded.metric(waiting) == 1, "the pull waits")
+        guarded.reload()
+        assert guarded.metric(waiting) == 1
+        other = hashlib.sha256(OTHER.encode()).hexdigest()
+        guarded.write(TOKENS.replace(DIGEST, other))
+        guarded.reload()
+        assert receive_all(peer) == b""
+    wait_until(lambda: guarded.metric(waiting) == 0, "its wait has ended")
+
+
 def test_a_wrong_configuration_is_not_taken_over_by_a_reload(guarded):
     guarded.write(TOKENS + "[limits]\nconections = 1\n")
     guarded.reload()

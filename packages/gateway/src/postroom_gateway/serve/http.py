@@ -162,20 +162,23 @@ class HttpConnection(asyncio.Protocol):
         return self._dialect.refusal(status, text)
 
     def _authenticate(self, request: Incoming) -> bool:
+        principal = self._principal_of(request)
+        if principal is None:
+            return False
+        request.principal = principal
+        return True
+
+    def _principal_of(self, request: Incoming) -> Principal | None:
         principal = self._channel.principal
         if principal is None:
             value = request.header(b"authorization") or b""
             directory = self._door.authenticator.directory
             if self._known and self._known[0] == value and self._known[2] is directory:
-                principal = self._known[1]
-            else:
-                principal = self._door.authenticator.of_header(value)
-                if principal:
-                    self._known = (value, principal, directory)
-        if principal is None:
-            return False
-        request.principal = principal
-        return True
+                return self._known[1]
+            principal = self._door.authenticator.of_header(value)
+            if principal:
+                self._known = (value, principal, directory)
+        return principal
 
     def _caller(self, request: Incoming) -> str:
         return self._channel.address if self._door.authenticator.kind == "none" else request.principal.account
@@ -246,8 +249,12 @@ class HttpConnection(asyncio.Protocol):
     # --- Connection ---------------------------------------------------------------------------------------------------
 
     def authenticate_again(self) -> None:
-        """As ``Connection.authenticate_again``. The requests to come are of the new principal, or refused."""
+        """As ``Connection.authenticate_again``. The requests to come are of the new principal, or refused. One that
+        waits for a message and is of nobody any more ends with its connection."""
         self._channel.authenticate_again()
+        request = self._answering
+        if request and request.is_waiting and self._principal_of(request) != request.principal:
+            self.abort()
 
     def check(self, now_s: float) -> None:
         """As ``Connection.check``."""
