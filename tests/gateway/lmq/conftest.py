@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.lmq.peers import CONFIG, DrivenDaemon
+from tests.gateway.lmq.driven import DrivenDaemon
+from tests.gateway.lmq.peers import CONFIG
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon
 

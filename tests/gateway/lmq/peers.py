@@ -1,15 +1,12 @@
-"""What LMQ's tests need beside a gateway: a client of MessagePack-RPC, and a daemon whose time the test drives."""
+"""What LMQ's tests need beside a gateway: a client of MessagePack-RPC, and a configuration of the daemon."""
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from fleet.machine import Machine
 from tests.gateway.gateway import Gateway
 
 #: LMQ has no permissions and no quotas: its clients may do everything.
@@ -70,18 +67,3 @@ class RpcClient:
         error, result = self.ask(method, *arguments)
         assert error is None, error
         return result
-
-
-class DrivenDaemon(Machine):
-    """A daemon whose time passes only when the test says so."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__("lmq", root)
-        self.ipc = root / "ipc"
-        root.mkdir()
-        (root / "config.json").write_text(json.dumps(CONFIG))
-
-    def serve(self) -> DrivenDaemon:
-        """Start it."""
-        self.boot(wall_ms=1_795_811_841_655)
-        return self

@@ -14,7 +14,8 @@ import pytest
 
 from tests.gateway.conftest import MakeGateway
 from tests.gateway.gateway import Answer, Gateway
-from tests.gateway.lmq.peers import DrivenDaemon, RpcClient
+from tests.gateway.lmq.driven import DrivenDaemon
+from tests.gateway.lmq.peers import RpcClient
 from tests.wire.daemon import PATIENCE_S, wait_until
 
 TRANSCRIPTS = Path(__file__).with_name("transcripts")
