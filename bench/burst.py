@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .daemon import directory_bytes, running
 from .load import write_requests
+from .machine import device_written_bytes
 
 #: As many clients share the requests; the daemon keeps their boxes open.
 CLIENTS = 8
@@ -24,13 +25,14 @@ class Burst:
     requests_per_group: float
     journal_bytes: float
     store_bytes: float
-    written_bytes: float
+    written_bytes: float | None
     resident_mb: float
 
 
 def run(root: Path, count: int, group: int) -> Burst:
     """Drop ``count`` publishes while the daemon of a new root stands still, then let it answer them in groups of
-    ``group``. Bytes are those of one message; the store's are counted after the stop, which folds its log.
+    ``group``. Bytes are those of one message; the store's are counted after the stop, which folds its log. Those that
+    were written are None without a block device.
 
     Raises ``RuntimeError`` when not all are answered with success.
     """
@@ -42,7 +44,8 @@ def run(root: Path, count: int, group: int) -> Burst:
         journal = directory_bytes(root / "journal")
         daemon.pause()
         sent = [(number % CLIENTS, next(writers[number % CLIENTS])) for number in range(count)]
-        cpu_s, kernel_s, written = daemon.cpu_s(), daemon.kernel_s(), daemon.written_bytes()
+        written = device_written_bytes(root)
+        cpu_s, kernel_s = daemon.cpu_s(), daemon.kernel_s()
         started = time.monotonic()
         daemon.go_on()
         # Requests are answered in the order in which they came, so the last one tells of all.
@@ -53,7 +56,7 @@ def run(root: Path, count: int, group: int) -> Burst:
             time.sleep(0.005)
         seconds = time.monotonic() - started
         cpu_s, kernel_s = daemon.cpu_s() - cpu_s, daemon.kernel_s() - kernel_s
-        written = daemon.written_bytes() - written
+        written_after = device_written_bytes(root)
         after, resident_mb = daemon.groups(), daemon.resident_mb()
         journal = directory_bytes(root / "journal") - journal
         _check_answers(daemon.ipc / "responses", sent)
@@ -65,7 +68,7 @@ def run(root: Path, count: int, group: int) -> Burst:
         (after["requests"] - before["requests"] - 1) / max(1, after["count"] - before["count"] - 1),
         journal / count,
         directory_bytes(root / "data") / count,
-        written / count,
+        None if written is None or written_after is None else (written_after - written) / count,
         resident_mb,
     )
 

@@ -124,11 +124,6 @@ class Daemon:
         """Resident memory."""
         return resident_mb(self.pid)
 
-    def written_bytes(self) -> int:
-        """Bytes that it has made the kernel write to the disk."""
-        io = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
-        return int(io["write_bytes"])
-
     def groups(self) -> dict[str, int]:
         """The daemon's own count of groups, their requests and events."""
         metrics: dict[str, Any] = self.client.metrics()

@@ -10,6 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+#: The kernel counts in sectors of this size, whatever the device has.
+_SECTOR_BYTES = 512
+
 
 def describe(directory: Path) -> dict[str, Any]:
     """The machine and its state now; ``directory`` is where the data will lie."""
@@ -89,6 +92,18 @@ def cautions(directory: Path, kind: str) -> list[str]:
         if not list(Path("/proc/fs/jbd2").glob(f"{device}-*")):
             return ["ext4 without a journal makes files slowly after many were deleted; see docs/performance.md"]
     return []
+
+
+def device_written_bytes(directory: Path) -> int | None:
+    """Bytes that the block device below a directory has been given to write, by anybody; None if there is none. What
+    waits in memory is written first. (A process's own ``write_bytes`` counts a large folio for each byte in it.)"""
+    os.sync()
+    device = directory.stat().st_dev
+    try:
+        fields = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    except OSError:
+        return None
+    return int(fields[6]) * _SECTOR_BYTES
 
 
 def _cpu() -> str:

@@ -88,8 +88,12 @@ def _bursts(report: Report, size: Size, place: Path, floor: Floor | None) -> Non
     report.add("daemon: publishes that waited, answered", [one.per_second for one in bursts], "/s")
     report.add("journal bytes a message", [one.journal_bytes for one in bursts], "bytes")
     report.add("store bytes a message, after the stop", [one.store_bytes for one in bursts], "bytes")
-    note = "journal, store, traffic, responses; by whole pages"
-    report.add("bytes sent to the disk a message", [one.written_bytes for one in bursts], "bytes", note=note)
+    written = [one.written_bytes for one in bursts if one.written_bytes is not None]
+    if written:
+        note = "journal, store, traffic, responses, and what others wrote meanwhile"
+        report.add("bytes sent to the device a message", written, "bytes", note=note)
+    else:
+        report.missing("bytes sent to the device a message", "the data lies on no block device")
     report.add("resident memory after the burst", [one.resident_mb for one in bursts], "MB")
 
 
