@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import msgpack
@@ -121,6 +122,25 @@ def test_without_a_daemon_clients_get_a_sentence(daemon, make_gateway):
     daemon.start()
     wait_until(lambda: gateway.health()["ok"], "the gateway has connected again")
     assert gateway.ask("GET", "/messages/q?t=0").body == b"x"
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["answers late", "is killed"])
+def test_a_pull_that_was_given_up_leases_nothing(daemon, make_gateway, is_killed):
+    """The daemon has the request and does not answer in time, so the client gets 503: the message is there for the next
+    one, at attempt 1."""
+    settings = SETTINGS.format(daemon.ipc / "lane.sock", 0.1).replace("[observe]", "answer_seconds = 0.1\n[observe]")
+    gateway = make_gateway(daemon, settings + DOORS).start()
+    assert gateway.ask("POST", "/messages/q", b"x").status == 200
+    daemon.process.send_signal(signal.SIGSTOP)
+    assert gateway.ask("GET", "/messages/q?t=0").status == 503
+    if is_killed:
+        daemon.kill()
+        daemon.start()
+    else:
+        daemon.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: gateway.metric("postroom_gateway_daemon_requests") == 0, "nothing is in flight")
+    assert gateway.ask("GET", "/messages/q?t=0").body == b"x"
+    assert set(attempts(daemon)) == {1}
 
 
 def test_a_killed_daemon_is_waited_for_and_a_wait_goes_on(daemon, make_gateway):

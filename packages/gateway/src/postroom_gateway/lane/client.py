@@ -129,7 +129,7 @@ class Lane:
         link.send(pending)
         try:
             header, body = await pending.future
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, DaemonUnavailable):
             self._abandon(link, pending, envelope)
             raise
         if header["ok"]:
@@ -146,17 +146,20 @@ class Lane:
     # --- what nobody waits for any more -------------------------------------------------------------------------------
 
     def _abandon(self, link: Link, pending: Pending, envelope: dict[str, Any]) -> None:
-        """The task that made a request was cancelled: end its wait, and return a lease that it gets."""
+        """Nobody waits for the answer any more: end the wait of the request, and return a lease that it gets, for which
+        its answer is awaited once more as long as an answer may take."""
         if envelope["command"] != Command.CONSUME_NEXT:
             return
-        if pending.future.done() and not pending.future.cancelled():
-            if not pending.future.exception():
-                self._return_undelivered(pending.future.result()[0], envelope)
+        future = pending.future
+        if future.done() and not future.cancelled() and not future.exception():
+            self._return_undelivered(future.result()[0], envelope)
             return
         if not pending.is_sent:
             link.in_flight.pop(pending.request_id, None)
             return
+        link.in_flight[pending.request_id] = pending
         pending.is_abandoned = True
+        pending.since_s, pending.until_s, pending.waits_until_s = self._loop.time(), 0.0, 0.0
         pending.on_late = lambda header: self._return_undelivered(header, envelope)
         link.cancel(pending)
 
