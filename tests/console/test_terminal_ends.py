@@ -95,7 +95,7 @@ force_end = TerminalDriver._force_end
 def force_end_late(self, status):
     if threading.current_thread().name == "terminal-hang-up":
         while not self._event_loop.is_closed():
-            pass
+            threading.Event().wait(0.005)
     force_end(self, status)
 
 TerminalDriver._force_end = force_end_late

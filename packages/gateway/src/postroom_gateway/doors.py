@@ -53,4 +53,4 @@ class _NoDaemon:
 
     async def request(self, *arguments: Any, **named: Any) -> Any:
         """As ``Daemon.request``."""
-        raise NotImplementedError
+        raise AssertionError("a check asks no daemon")

@@ -113,8 +113,9 @@ class Link(asyncio.Protocol):
             self._writer.write(_cancel_frame(pending))
 
     def renew(self) -> None:
-        """Connect again, to learn whether the daemon's answer to hello has changed."""
-        if self._transport and not self.in_flight:
+        """Connect again, to learn whether the daemon's answer to hello has changed, unless somebody waits for an
+        answer."""
+        if self._transport and all(pending.is_abandoned for pending in self.in_flight.values()):
             self._is_renewed = True
             self._close()
 
