@@ -7,6 +7,7 @@ import platform
 import sqlite3
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,14 @@ def describe(directory: Path) -> dict[str, Any]:
         "sqlite": sqlite3.sqlite_version,
         "orjson": version("orjson"),
         "postroomDaemon": version("postroom-daemon"),
+        "compiled": _is_compiled(),
     }
+
+
+def _is_compiled() -> bool:
+    """Whether the daemon that is imported here, and that every process started from here runs, is machine code."""
+    spec = find_spec("postroom_daemon.broker.transaction")
+    return bool(spec and spec.origin and spec.origin.endswith(".so"))
 
 
 def text(found: dict[str, Any]) -> str:
@@ -41,7 +49,7 @@ def text(found: dict[str, Any]) -> str:
         f"machine   {found['cpu']}, {found['cores']} cores, {found['memoryMb']:,} MB, Linux {found['kernel']}\n"
         f"data      {found['fileSystem']} on {found['mount']} ({found['mountOptions']})\n"
         f"software  Python {found['python']}, SQLite {found['sqlite']}, orjson {found['orjson']},"
-        f" postroom-daemon {found['postroomDaemon']}\n"
+        f" postroom-daemon {found['postroomDaemon']} ({'compiled' if found['compiled'] else 'interpreted'})\n"
         f"load      {found['loadAverage']} (averages over 1, 5, 15 minutes, at the start)"
     )
 
