@@ -21,8 +21,8 @@ MESSAGES: Final = "http://127.0.0.1:9980/messages/q"
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    """A machine on which daemon and gateway run as services, as the packages install them."""
+def prepared() -> Iterator[Machine]:
+    """A machine with daemon and gateway as services, as the packages install them."""
     why = lacking()
     if why:
         pytest.skip(f"no machine can be started here: {why}")
@@ -38,8 +38,14 @@ def machine() -> Iterator[Machine]:
         configuration["gateway"] = {"users": "postroom-gateway"}
         made.write(CONFIGURATION, json.dumps(configuration))
         made.run("systemctl", "daemon-reload")
-        made.run("systemctl", "start", "postroomd.service", SOCKET, SERVICE)
         yield made
+
+
+@pytest.fixture
+def machine(prepared: Machine) -> Machine:
+    """The machine with both services running, whatever the test before it stopped."""
+    prepared.run("systemctl", "start", "postroomd.service", SOCKET, SERVICE)
+    return prepared
 
 
 def ask(machine: Machine, *arguments: str) -> str:
@@ -73,7 +79,6 @@ def test_a_restart_loses_no_connection(machine: Machine) -> None:
 
 
 def test_an_invalid_configuration_fails_the_reload_and_changes_nothing(machine: Machine) -> None:
-    machine.run("systemctl", "start", SOCKET, SERVICE)
     good = machine.run("cat", FILE)
     machine.write(FILE, good + "[limits]\nconections = 1\n")
     refused = machine.ask("systemctl", "reload", SERVICE)
