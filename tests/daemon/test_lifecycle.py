@@ -23,7 +23,9 @@ LEGAL = {
     ("leased", "dead", "dead"),  # by the name of its queue's dead letters
     ("lease_extended", "inflight", "inflight"),
     ("lease_extended", "dead", "dead"),
+    ("activated", "inflight", "inflight"),
     ("acked", "inflight", None),
+    ("acked", "inflight", "done"),  # it is kept
     ("acked", "dead", None),
     ("released", "inflight", "ready"),
     ("released", "dead", "dead"),
@@ -32,12 +34,16 @@ LEGAL = {
     ("died", "ready", "dead"),  # its body is lost, its time is over, or it should not have been published
     ("died", "delayed", "dead"),
     ("died", "gathering", "dead"),
+    ("died", "held", "dead"),  # abandoned, as all others may be
+    ("died", "dead", "dead"),
+    ("died", "done", "dead"),
     ("dropped", "inflight", None),
     ("dropped", "ready", None),
     ("dropped", "delayed", None),
     ("dropped", "gathering", None),
     ("dropped", "held", None),
     ("dropped", "dead", None),
+    ("dropped", "done", None),
     ("reprocessed", "dead", "ready"),
     ("held", "ready", "held"),
     ("held", "delayed", "held"),

@@ -24,6 +24,7 @@ def test_a_copied_queue_record_has_every_field_and_is_independent():
         Deaths(9, 10, ((9, 1),)),
         {"*": "msg:q:1"},
         {"ttlSec": 5},
+        {"acked": 2},
     )
     untouched = QueueRecord("")
     same = [f.name for f in fields(record) if getattr(record, f.name) == getattr(untouched, f.name)]

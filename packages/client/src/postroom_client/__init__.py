@@ -8,6 +8,7 @@ from .errors import (
     ERRORS_BY_CODE,
     AnswerLost,
     BadResponse,
+    BadState,
     DaemonNotRunning,
     DeadlineExpired,
     DlqNotFound,
@@ -48,6 +49,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AnswerLost",
     "BadResponse",
+    "BadState",
     "Binary",
     "Client",
     "DaemonNotRunning",

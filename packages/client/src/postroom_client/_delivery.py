@@ -31,6 +31,7 @@ _FROM_LEASE = (
     ("consumer_id", "consumerId"),
     ("lease_until", "leaseUntil"),
     ("lease_until_engine_ms", "leaseUntilEngineMs"),
+    ("phase", "phase"),
 )
 
 
@@ -40,7 +41,8 @@ class Delivery(object):
     ``payload`` is the body: a JSON value, text, or ``Binary``. ``parts`` are the parts of a message that was gathered
     from several publishes, each a ``Part``; of any other message it is the body alone. ``message`` and ``lease`` are
     the objects of the answer.
-    Fields that the message does not have are None; ``lease_until`` is Unix milliseconds. ``settled`` is true once one
+    Fields that the message does not have are None; ``lease_until`` is Unix milliseconds; ``phase`` is ``ordered`` until
+    ``Client.activate``, if the lease begins so. ``settled`` is true once one
     of those three methods has succeeded, ``lease_lost`` once an attempt to extend the lease has shown that it is over.
     """
 
@@ -50,6 +52,10 @@ class Delivery(object):
     )
 
     def __init__(self, data):
+        self.read(data)
+
+    def read(self, data):
+        """Take over what an answer delivers."""
         self.message = data["message"]
         self.lease = data.get("lease") or {}
         self.engine_now_ms = data.get("engineNowMs")
@@ -109,6 +115,14 @@ def deliveries_of(data, max_count):
         return Delivery(data) if data.get("message") else None
     now_ms = data.get("engineNowMs")
     return [Delivery(dict(one, engineNowMs=now_ms)) for one in data.get("messages") or ()]
+
+
+def activated(message, data):
+    """Return the ``Delivery`` of an answer to activate: ``message`` if it is one, with what it has now."""
+    if not isinstance(message, Delivery):
+        return Delivery(data)
+    message.read(data)
+    return message
 
 
 def split_lease(message, lease_id=None):

@@ -30,11 +30,13 @@ _NOT_TRIED = (CannotProcess, GeneratorExit, KeyboardInterrupt)
 class ProcessingContext(object):
     """The context manager of ``Client.consume``. ``consume`` returns the next delivery or None."""
 
-    def __init__(self, client, queue, requeue, consume):
+    def __init__(self, client, queue, requeue, consume, payload_as, visibility_timeout_sec):
         self._client = client
         self._queue = queue
         self._requeue = requeue
         self._consume = consume
+        self._payload_as = payload_as
+        self._visibility_timeout_sec = visibility_timeout_sec
         self._delivery = None
         self._renewer = None
         self._pid = None
@@ -43,6 +45,7 @@ class ProcessingContext(object):
         self._pid = os.getpid()
         self._delivery = self._consume()
         if self._delivery is not None:
+            activate(self._client, self._delivery, self._payload_as, self._visibility_timeout_sec)
             self._renewer = LeaseRenewer(self._client)
             self._renewer.add(self._delivery)
         return self._delivery
@@ -65,6 +68,12 @@ class ProcessingContext(object):
             settle(self._client, delivery, self._queue, error, self._requeue)
         except PostroomError:
             pass  # the error of the body matters more; the message is delivered again when its lease is over
+
+
+def activate(client, delivery, payload_as, visibility_timeout_sec):
+    """Activate a delivery whose lease is in its first phase. Raises ``PostroomError``."""
+    if delivery.phase is not None:
+        client.activate(delivery, payload_as=payload_as, visibility_timeout_sec=visibility_timeout_sec)
 
 
 def settle(client, delivery, queue, error=None, requeue=True):

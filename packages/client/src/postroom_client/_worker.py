@@ -9,7 +9,7 @@ from ._codec import encode_payload
 from ._compat import monotonic, sleep
 from ._delivery import deliveries_of
 from ._lease_renewal import LeaseRenewer
-from ._processing import reason_of, settle
+from ._processing import activate, reason_of, settle
 from .errors import (
     AnswerLost,
     DeadlineExpired,
@@ -182,7 +182,7 @@ class Worker(object):
             sleep(_SLICE_S)
 
     def _process(self, delivery):
-        if delivery.lease_lost:  # while it waited for its turn
+        if delivery.lease_lost or not self._activate(delivery):  # while it waited for its turn
             return
         try:
             self._handler(delivery)
@@ -195,6 +195,19 @@ class Worker(object):
         else:
             self._settle(delivery, None)
         self.count += 1
+
+    def _activate(self, delivery):
+        """Begin to work on a delivery. Return whether its lease is active now."""
+        if delivery.phase is None:
+            return True
+        self._renewer.remove(delivery)
+        try:
+            activate(self._client, delivery, self._options.payload_as, self._options.visibility_timeout_sec)
+        except PostroomError as failure:
+            log.warning("%s is not activated, it may be delivered again: %s", delivery.message_key, failure)
+            return False
+        self._renewer.add(delivery)
+        return True
 
     def _settle(self, delivery, error):
         try:

@@ -3,7 +3,7 @@
 from . import _batches, _paging, _transport
 from ._codec import check_id, check_kind, decode_response, encode_payload
 from ._compat import native_name, native_path
-from ._delivery import Delivery, deliveries_of, mark_settled, split_lease
+from ._delivery import Delivery, activated, deliveries_of, mark_settled, split_lease
 from ._lane import Lane
 from ._mailbox import Mailbox
 from ._process_local import ProcessLocal
@@ -146,13 +146,15 @@ class Client(object):
 
     def consume_next(
         self, queue=None, consumer_id=None, visibility_timeout_sec=None, wait_ms=None, wait_lock=True,
-        payload_as="value", max=None, timeout=None, queue_pattern=None, create_with=None
+        payload_as="value", max=None, timeout=None, queue_pattern=None, create_with=None, ordered_sec=None,
+        must_exist=None
     ):
         """Lease the next message, waiting up to ``wait_ms`` for one. Returns None if there is none. With ``max``,
         lease up to that many without waiting for more than the first; returns a list, empty if there are none.
 
         ``queue_pattern``, a regular expression instead of ``queue``, means every queue in whose name it is found.
-        ``create_with`` creates the queue, with this policy, if it does not exist.
+        ``create_with`` creates the queue, with this policy, if it does not exist; with ``must_exist`` that is an error.
+        ``ordered_sec``: the lease is ``ordered`` for so long, and no counted delivery until ``activate``.
 
         Without ``timeout``, the call may last the client's timeout longer than the wait. With it, the wait is cut to
         nine tenths of the timeout, which leaves time for the answer.
@@ -169,7 +171,8 @@ class Client(object):
                     "consume_next", timeout, queue=queue, consumer_id=consumer_id,
                     visibility_timeout_sec=visibility_timeout_sec, wait_ms=wait_ms,
                     wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as, max=max,
-                    queue_pattern=queue_pattern, create_with=create_with
+                    queue_pattern=queue_pattern, create_with=create_with, ordered_sec=ordered_sec,
+                    must_exist=must_exist
                 )
                 break
             except LeaseExpired:  # the answer was lost with its connection, and the lease was returned
@@ -177,43 +180,67 @@ class Client(object):
                     raise
         return deliveries_of(data, max)
 
-    def ack(self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None):
+    def ack(self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None, any_holder=None):
         """Acknowledge a message: it is done. ``message_key`` is a ``Delivery``, or a key with ``lease_id``.
 
-        Here and in ``nack``, ``release`` and ``extend_lease``, ``lease_id`` alone is enough; with ``queue``, the
-        message must be in that queue.
+        Here and in ``nack``, ``release``, ``extend_lease`` and ``activate``, ``lease_id`` alone is enough; with
+        ``queue``, the message must be in that queue; with ``any_holder``, whoever has its lease.
         """
-        return self._settle("ack", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue)
+        return self._settle(
+            "ack", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue, any_holder=any_holder
+        )
 
     def nack(
         self, message_key=None, lease_id=None, consumer_id=None, reason=None, requeue=None, delay_ms=None,
-        timeout=None, queue=None
+        timeout=None, queue=None, any_holder=None
     ):
         """Settle a message as failed. With ``requeue`` it is delivered again by the queue's policy, or after
         ``delay_ms``; without, it becomes a dead letter."""
         return self._settle(
             "nack", message_key, lease_id, timeout, consumer_id=consumer_id, reason=reason, requeue=requeue,
-            delay_ms=delay_ms, queue=queue
+            delay_ms=delay_ms, queue=queue, any_holder=any_holder
         )
 
     def release(
-        self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None, undelivered=None
+        self, message_key=None, lease_id=None, consumer_id=None, timeout=None, queue=None, undelivered=None,
+        any_holder=None
     ):
         """Return a message unprocessed: it is ready again, and this delivery is not counted as an attempt. With
         ``undelivered``, it goes to its old place also where returned messages go to the end."""
         return self._settle(
-            "release", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue, undelivered=undelivered
+            "release", message_key, lease_id, timeout, consumer_id=consumer_id, queue=queue, undelivered=undelivered,
+            any_holder=any_holder
         )
 
     def extend_lease(
-        self, message_key=None, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None, queue=None
+        self, message_key=None, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None, queue=None,
+        any_holder=None
     ):
         """Let the lease end ``visibility_timeout_sec`` from now (None: the lease duration of the queue's policy)."""
         key, lease = split_lease(message_key, lease_id)
         return self._send(
             "extend_lease", timeout, message_key, message_key=key, lease_id=lease, consumer_id=consumer_id,
-            visibility_timeout_sec=visibility_timeout_sec, queue=queue
+            visibility_timeout_sec=visibility_timeout_sec, queue=queue, any_holder=any_holder
         )
+
+    def activate(
+        self, message_key=None, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None, queue=None,
+        any_holder=None, payload_as="value"
+    ):
+        """Begin to work on a message whose lease is ``ordered``: from now on it is a counted delivery, and its lease
+        lasts ``visibility_timeout_sec`` (None: by the queue's policy). Returns its ``Delivery``: the one that is given,
+        or a new one. A lease that is active stays as it is."""
+        key, lease = split_lease(message_key, lease_id)
+        data = self._send(
+            "activate", timeout, message_key, message_key=key, lease_id=lease, consumer_id=consumer_id,
+            visibility_timeout_sec=visibility_timeout_sec, queue=queue, any_holder=any_holder, payload_as=payload_as
+        )
+        return activated(message_key, data)
+
+    def abandon(self, message_key, lease_id=None, reason=None, timeout=None):
+        """Give up a message in whatever state: it becomes a dead letter with the reason code ABANDONED. With
+        ``lease_id``, it must be leased under it."""
+        return self._settle("abandon", message_key, lease_id, timeout, reason=reason)
 
     def publish_batch(self, messages, queue=None, timeout=None):
         """Publish up to 1,000 messages, each on its own: dicts with the arguments of ``publish``; ``queue`` is for
@@ -251,13 +278,15 @@ class Client(object):
             lambda encoded: self._send("nack_batch", timeout, items=encoded, consumer_id=consumer_id), "nack", items
         )
 
-    def ack_and_publish(self, message_key, messages, lease_id=None, consumer_id=None, timeout=None, queue=None):
+    def ack_and_publish(
+        self, message_key, messages, lease_id=None, consumer_id=None, timeout=None, queue=None, any_holder=None
+    ):
         """Acknowledge a message and publish others, all or nothing: an error names the message that was refused.
         Returns ``results`` like ``publish_batch``."""
         items = _batches.encode_messages(messages, queue_required=True)
         return self._settle(
             "ack_and_publish", message_key, lease_id, timeout, consumer_id=consumer_id, messages=items,
-            queue=queue
+            queue=queue, any_holder=any_holder
         )
 
     # Built on them: processing messages, requests with replies.
@@ -278,7 +307,7 @@ class Client(object):
         def consume_next():
             return self.consume_next(queue, consumer_id, visibility_timeout_sec, wait_ms, payload_as=payload_as)
 
-        return ProcessingContext(self, queue, requeue, consume_next)
+        return ProcessingContext(self, queue, requeue, consume_next, payload_as, visibility_timeout_sec)
 
     def worker(self, queue, handler, **options):
         """Call ``handler(delivery)`` for each message of a queue until SIGTERM or SIGINT. Returns how many.
@@ -369,15 +398,17 @@ class Client(object):
         return self._send("unhold", timeout, message_key=split_lease(message_key)[0])
 
     def purge(
-        self, queue, state=None, filter=None, limit=None, after=None, up_to_event=None, dry_run=None, timeout=None
+        self, queue, state=None, filter=None, limit=None, after=None, up_to_event=None, dry_run=None, timeout=None,
+        reset_tally=None
     ):
-        """Remove the backlog of a queue as it is now, or the messages that match ``state`` and ``filter``.
+        """Remove the backlog of a queue as it is now, or the messages that match ``state`` and ``filter``. The state
+        "any" means all of them, also those in flight. With ``reset_tally``, its tally then begins at 0.
 
         Continues page by page to the end, with ``timeout`` for each page; ``limit`` or ``after`` removes one page.
         """
         return self._run_pages(
             "purge", timeout, queue=queue, state=state, filter=filter, limit=limit, after=after,
-            up_to_event=up_to_event, dry_run=dry_run
+            up_to_event=up_to_event, dry_run=dry_run, reset_tally=reset_tally
         )
 
     def move(
@@ -393,11 +424,13 @@ class Client(object):
 
     def delete_queue(self, queue, purge=False, discard=None, timeout=None):
         """Delete an empty queue with its policy and pauses. ``purge`` removes its messages first, also the dead
-        letters; messages in flight still prevent it. ``discard`` drops up to 1,000 messages in any state, also in
-        flight: repeat it until ``deleted`` of the answer is true."""
+        letters and those that are done; messages in flight still prevent it. ``discard`` drops up to 1,000 messages in
+        any state, also in flight: repeat it until ``deleted`` of the answer is true."""
         if purge:
             self.purge(queue, timeout=timeout)
             self.purge(queue, "dead", timeout=timeout)
+            if self.status(queue, timeout)["metrics"].get("done"):
+                self.purge(queue, "done", timeout=timeout)
         return self._send("delete_queue", timeout, queue=queue, discard=discard)
 
     def pause(self, queue, operation=None, timeout=None):

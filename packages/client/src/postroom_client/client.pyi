@@ -94,6 +94,8 @@ class Client:
         timeout: float | None = None,
         queue_pattern: str | None = None,
         create_with: Mapping[str, Any] | None = None,
+        ordered_sec: float | None = None,
+        must_exist: bool | None = None,
     ) -> Delivery | None: ...
     @overload
     def consume_next(
@@ -109,6 +111,8 @@ class Client:
         timeout: float | None = None,
         queue_pattern: str | None = None,
         create_with: Mapping[str, Any] | None = None,
+        ordered_sec: float | None = None,
+        must_exist: bool | None = None,
     ) -> list[Delivery]: ...
     def ack(
         self,
@@ -117,6 +121,7 @@ class Client:
         consumer_id: str | None = None,
         timeout: float | None = None,
         queue: str | None = None,
+        any_holder: bool | None = None,
     ) -> dict[str, Any]: ...
     def nack(
         self,
@@ -128,6 +133,7 @@ class Client:
         delay_ms: int | None = None,
         timeout: float | None = None,
         queue: str | None = None,
+        any_holder: bool | None = None,
     ) -> dict[str, Any]: ...
     def release(
         self,
@@ -137,6 +143,7 @@ class Client:
         timeout: float | None = None,
         queue: str | None = None,
         undelivered: bool | None = None,
+        any_holder: bool | None = None,
     ) -> dict[str, Any]: ...
     def extend_lease(
         self,
@@ -146,6 +153,25 @@ class Client:
         visibility_timeout_sec: float | None = None,
         timeout: float | None = None,
         queue: str | None = None,
+        any_holder: bool | None = None,
+    ) -> dict[str, Any]: ...
+    def activate(
+        self,
+        message_key: str | Delivery | None = None,
+        lease_id: str | None = None,
+        consumer_id: str | None = None,
+        visibility_timeout_sec: float | None = None,
+        timeout: float | None = None,
+        queue: str | None = None,
+        any_holder: bool | None = None,
+        payload_as: str | None = "value",
+    ) -> Delivery: ...
+    def abandon(
+        self,
+        message_key: str | Delivery,
+        lease_id: str | None = None,
+        reason: str | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Any]: ...
     def publish_batch(
         self, messages: Sequence[Mapping[str, Any]], queue: str | None = None, timeout: float | None = None
@@ -173,6 +199,7 @@ class Client:
         consumer_id: str | None = None,
         timeout: float | None = None,
         queue: str | None = None,
+        any_holder: bool | None = None,
     ) -> dict[str, Any]: ...
     def consume(
         self,
@@ -274,6 +301,7 @@ class Client:
         up_to_event: int | None = None,
         dry_run: bool | None = None,
         timeout: float | None = None,
+        reset_tally: bool | None = None,
     ) -> dict[str, Any]: ...
     def move(
         self,

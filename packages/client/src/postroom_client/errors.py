@@ -109,6 +109,10 @@ class LeaseMismatch(ServerError):
     """ERR_LEASE_MISMATCH: the message has another lease or another consumer. Nothing was changed."""
 
 
+class BadState(ServerError):
+    """ERR_BAD_STATE: the message is not in a state that the command allows. Nothing was changed."""
+
+
 class ValidationFailed(ServerError):
     """ERR_VALIDATION_FAILED: the message violates the queue's schema. Nothing was stored."""
 
@@ -175,6 +179,7 @@ ERRORS_BY_CODE = {
     "ERR_MESSAGE_NOT_FOUND": MessageNotFound,
     "ERR_LEASE_EXPIRED": LeaseExpired,
     "ERR_LEASE_MISMATCH": LeaseMismatch,
+    "ERR_BAD_STATE": BadState,
     "ERR_VALIDATION_FAILED": ValidationFailed,
     "ERR_DLQ_NOT_FOUND": DlqNotFound,
     "ERR_PAUSED": Paused,

@@ -12,6 +12,7 @@ from .settings import Setting, flatten
 
 BACKOFFS: Final = ("exponential", "linear", "fixed")
 RETURNS: Final = ("place", "end")
+KEPT: Final = ("none", "headers", "message")
 
 _SHORTEST_S: Final = 0.001
 _LONGEST_LEASE_S: Final = VISIBILITY_MS_LIMIT // 1000
@@ -58,6 +59,32 @@ POLICY_KEYS: Final = (
         "seconds in which messages are gathered into one, from the first on (0: each is one of its own)",
         0,
         _LONGEST_DELAY_S,
+    ),
+    Setting(
+        "orderedSec",
+        float,
+        0,
+        "seconds within which a consumer must activate a lease, before which no delivery counts (0: active at once)",
+        0,
+        _LONGEST_LEASE_S,
+    ),
+    Setting(
+        "done.keep",
+        str,
+        "none",
+        "what is kept of an acknowledged message: nothing, its headers, or all of it",
+        choices=KEPT,
+        corrected=None,
+    ),
+    Setting("done.retentionDays", float, 0, "days after which these are dropped (0: never)", 0, 36500),
+    Setting("done.maxMessages", int, 0, "maximum number of these; the oldest are dropped (0: no limit)", 0, _MOST),
+    Setting(
+        "abandon.keep",
+        str,
+        "message",
+        "what is kept of an abandoned message as a dead letter: all of it, its headers, or nothing",
+        choices=KEPT,
+        corrected=None,
     ),
     Setting("ttlSec", float, 0, "seconds after which a message expires (0: never)", 0, _LONGEST_DELAY_S),
     Setting(
@@ -195,6 +222,11 @@ class Policy:
     retention_days: float
     dlq_max_messages: int
     gather_ms: int
+    ordered_ms: int
+    done_keep: str
+    done_retention_days: float
+    done_max_messages: int
+    abandon_keep: str
     ttl_ms: int
     ttl_action: str
     target_fallback_ms: int
@@ -240,6 +272,11 @@ class Policy:
             nack_counts=flat["retry.nackCounts"],
             dlq_max_messages=flat["dlq.maxMessages"],
             gather_ms=_or_never(flat["gatherWindowSec"]),
+            ordered_ms=_or_never(flat["orderedSec"]),
+            done_keep=flat["done.keep"],
+            done_retention_days=flat["done.retentionDays"],
+            done_max_messages=flat["done.maxMessages"],
+            abandon_keep=flat["abandon.keep"],
             ttl_ms=_or_never(flat["ttlSec"]),
             ttl_action=flat["ttlAction"],
             target_fallback_ms=_or_never(flat["targetFallbackSec"]),
@@ -281,6 +318,13 @@ class Policy:
                 "maxMessages": self.dlq_max_messages,
             },
             "gatherWindowSec": _seconds(self.gather_ms),
+            "orderedSec": _seconds(self.ordered_ms),
+            "done": {
+                "keep": self.done_keep,
+                "retentionDays": self.done_retention_days,
+                "maxMessages": self.done_max_messages,
+            },
+            "abandon": {"keep": self.abandon_keep},
             "ttlSec": _seconds(self.ttl_ms),
             "ttlAction": self.ttl_action,
             "targetFallbackSec": _seconds(self.target_fallback_ms),

@@ -85,6 +85,8 @@ class Command(StrEnum):
     NACK_BATCH = "nack_batch"
     RELEASE = "release"
     EXTEND_LEASE = "extend_lease"
+    ACTIVATE = "activate"
+    ABANDON = "abandon"
     STATUS = "status"
     HEALTH = "health"
     METRICS = "metrics"
@@ -190,6 +192,11 @@ class ErrorCode(StrEnum):
         "Another lease or consumer has the message. Nothing was changed.",
         "If you sent your leaseId, discard the work. Otherwise send the leaseId.",
     )
+    BAD_STATE = (
+        "ERR_BAD_STATE",
+        "The message is not in a state that the command allows. Nothing was changed.",
+        "Read the text: it names the state of the message, and those that the command allows.",
+    )
     VALIDATION_FAILED = (
         "ERR_VALIDATION_FAILED",
         "The message violates the queue's schema. Nothing was stored.",
@@ -271,6 +278,7 @@ class State(StrEnum):
     INFLIGHT = "inflight"
     HELD = "held"
     DEAD = "dead"
+    DONE = "done"
 
 
 class ReasonCode(StrEnum):
@@ -286,6 +294,7 @@ class ReasonCode(StrEnum):
     QUEUE_FULL = "QUEUE_FULL"
     POISON = "POISON"
     PURGED = "PURGED"
+    ABANDONED = "ABANDONED"
 
 
 class Kind(StrEnum):
@@ -331,9 +340,21 @@ _LEASED_KEY = Field(
 _LEASE = Field(
     "leaseId", Kind.TEXT, "lease id of the delivery; without it, consumerId must be that of the lease holder"
 )
+_ANY_HOLDER = Field(
+    "anyHolder",
+    Kind.FLAG,
+    "whoever has the lease; a leaseId that is given must still be that of the lease",
+    default=False,
+)
 _LEASE_QUEUE = Field("queue", Kind.TEXT, "without messageKey: the queue in which the lease must be", default="")
 _CREATE_WITH = Field(
     "createWith", Kind.OBJECT, "policy with which the queue is created if it does not exist; {}: without one"
+)
+_DELIVERED_AS = Field(
+    "payloadAs",
+    Kind.TEXT,
+    "text: payload and attributes as strings; value: as JSON values; none: without body and headers",
+    default="text",
 )
 _CONSUMER = Field("consumerId", Kind.TEXT, "name of the consumer; the clientId if absent")
 _VISIBILITY = Field(
@@ -455,7 +476,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field(
             "waitLock", Kind.FLAG, "true if the client holds flock on its request file while it waits", default=False
         ),
-        Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
+        _DELIVERED_AS,
         Field(
             "queuePattern",
             Kind.TEXT,
@@ -464,8 +485,21 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             instead_of="queue",
         ),
         _CREATE_WITH,
+        Field(
+            "orderedSec",
+            Kind.NUMBER,
+            "seconds of the phase ordered, before activate; 0: without it; the queue's policy applies if absent",
+            low=0,
+            high=VISIBILITY_MS_LIMIT / 1000,
+        ),
+        Field(
+            "mustExist",
+            Kind.FLAG,
+            "true: an error if the queue does not exist, or is deleted while the request waits",
+            default=False,
+        ),
     ),
-    Command.ACK: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE),
+    Command.ACK: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE, _ANY_HOLDER),
     Command.ACK_BATCH: (
         _CONSUMER,
         Field("items", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of ack", required=True),
@@ -475,6 +509,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _LEASE,
         _CONSUMER,
         _LEASE_QUEUE,
+        _ANY_HOLDER,
         Field("messages", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of publish", required=True),
     ),
     Command.NACK: (
@@ -482,6 +517,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _LEASE,
         _CONSUMER,
         _LEASE_QUEUE,
+        _ANY_HOLDER,
         Field("reason", Kind.TEXT, "why it failed, for the failure record", default=""),
         Field("requeue", Kind.FLAG, "true: retry as the queue's policy says; false: dead letter", default=False),
         Field(
@@ -501,6 +537,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _LEASE,
         _CONSUMER,
         _LEASE_QUEUE,
+        _ANY_HOLDER,
         Field(
             "undelivered",
             Kind.FLAG,
@@ -508,7 +545,13 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             default=False,
         ),
     ),
-    Command.EXTEND_LEASE: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE, _VISIBILITY),
+    Command.EXTEND_LEASE: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE, _ANY_HOLDER, _VISIBILITY),
+    Command.ACTIVATE: (_LEASED_KEY, _LEASE, _CONSUMER, _LEASE_QUEUE, _ANY_HOLDER, _VISIBILITY, _DELIVERED_AS),
+    Command.ABANDON: (
+        _KEY,
+        Field("leaseId", Kind.TEXT, "if given, the message must be leased under it"),
+        Field("reason", Kind.TEXT, "why, for the failure record", default=""),
+    ),
     Command.STATUS: (_QUEUE,),
     Command.HEALTH: (),
     Command.METRICS: (Field("format", Kind.TEXT, "prometheus: all metrics in the Prometheus text format", default=""),),
@@ -534,7 +577,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
     Command.BROWSE: (
         _QUEUE,
-        Field("state", Kind.TEXT, "ready, delayed, gathering, inflight, held or dead", default="ready"),
+        Field("state", Kind.TEXT, "ready, delayed, gathering, inflight, held, dead or done", default="ready"),
         _LIMIT,
         _AFTER,
         _PREVIEW,
@@ -543,7 +586,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
     Command.GET_MESSAGE: (
         _KEY,
-        Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
+        _DELIVERED_AS,
         Field(
             "events", Kind.INTEGER, "maximum number of events to return, the latest ones", default=0, low=0, high=1000
         ),
@@ -597,7 +640,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field(
             "state",
             Kind.TEXT,
-            "ready, delayed, gathering, held or dead; all of these but dead if absent",
+            "ready, delayed, gathering, held, dead, done, or any; all of these but dead and done if absent",
             default="",
         ),
         _FILTER,
@@ -605,6 +648,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _AFTER,
         _UP_TO,
         _DRY_RUN,
+        Field("resetTally", Kind.FLAG, "set the tally of the queue to 0 with the last page", default=False),
     ),
     Command.DELETE_QUEUE: (
         _QUEUE,

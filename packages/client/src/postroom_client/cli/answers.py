@@ -59,12 +59,16 @@ def _describe_consume(data):
         (u"priority", cell(message.get("priority"))),
         (u"created", moment(message.get("createdAt"))),
     ]
+    if lease.get("phase"):
+        rows.append((u"phase", u"%s: activate it, or release it" % cell(lease["phase"])))
     for name, label in _OPTIONAL:
         if message.get(name) not in (None, u"", u"{}", {}):
             rows.append((label, cell(message[name])))
     failure = message.get("failure")
     if failure:
         rows.append((u"died", u"%s, %s" % (moment(failure.get("failedAtMs")), _reason(failure, "reasonMessage"))))
+    if "payload" not in message and not message.get("parts"):
+        return pairs(rows)
     if not message.get("parts"):
         return pairs(rows + [(u"payload", _body(message))])
     for number, part in enumerate(message["parts"], 1):
@@ -231,6 +235,8 @@ _DESCRIBERS = {
     "nack": _describe_nack,
     "release": _describe_release,
     "extend_lease": _describe_extend,
+    "activate": _describe_consume,
+    "abandon": _describe_nack,
     "browse": _describe_browse,
     "get_message": _describe_message,
     "hold": _describe_hold,

@@ -12,7 +12,7 @@ def _describe_status(data):
     counts = data.get("metrics") or {}
     details = {
         "ready": _ages((u"oldest", data.get("oldestReadyAgeMs"))),
-        "inflight": _ages((u"oldest lease", data.get("oldestLeaseAgeMs"))) + _ending(data),
+        "inflight": _ages((u"oldest lease", data.get("oldestLeaseAgeMs"))) + _ending(data) + _ordered(counts),
         "delayed": _ages((u"next in", remaining(data, "nextDueEngineMs", data))),
         "dlq": _ages((u"oldest", data.get("oldestDeadAgeMs"))) + _nonzero(data.get("reasons")),
     }
@@ -21,8 +21,8 @@ def _describe_status(data):
     rows += [(u"paused", u"publish, consume" if paused == u"both" else paused)]
     if data.get("draining"):
         rows += [(u"draining", u"no new messages are accepted")]
-    for name in ("ready", "inflight", "delayed", "gathering", "held", "dlq"):
-        if name == "gathering" and not counts.get(name):
+    for name, _ in _COUNTS[1:]:
+        if name in _RARE and not counts.get(name):
             continue
         detail = u", ".join(details.get(name, ()))
         text = cell(counts.get(name)) + (u"  (%s)" % detail if detail else u"")
@@ -30,6 +30,8 @@ def _describe_status(data):
     if "bytes" in data:
         rows.append((u"bytes", cell(data["bytes"])))
     rows.append((u"totals", u", ".join(_nonzero(data.get("totals"))) or u"-"))
+    if any((data.get("tally") or {}).values()):
+        rows.append((u"not kept", u", ".join(_nonzero(data["tally"]))))
     return u"\n\n".join([pairs(rows)] + ([_policy_groups(data["policy"])] if data.get("policy") else []))
 
 
@@ -43,6 +45,10 @@ def _ages(*ages):
 def _ending(data):
     fields = (("endingSoon", u"ending soon"), ("overdue", u"overdue"))
     return [u"%s %s" % (cell(data[name]), label) for name, label in fields if data.get(name)]
+
+
+def _ordered(counts):
+    return [u"%s ordered" % cell(counts["ordered"])] if counts.get("ordered") else []
 
 
 def _nonzero(counts):
@@ -78,7 +84,7 @@ def _value(value):
 
 def _describe_queues(data):
     rows = []
-    columns = [column for column in _COUNTS if column[0] != "gathering" or _any(data, "gathering")]
+    columns = [column for column in _COUNTS if column[0] not in _RARE or _any(data, column[0])]
     for queue in data.get("queues") or []:
         row = [cell(queue.get(name)) for name, _ in columns]
         row += [short_duration(queue.get(name)) for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs")]
@@ -101,7 +107,10 @@ _COUNTS = (
     ("gathering", u"gather"),
     ("held", u"hold"),
     ("dlq", u"dead"),
+    ("done", u"done"),
 )
+#: Counts that are shown only if there are any.
+_RARE = ("gathering", "done")
 
 
 def _any(data, name):
@@ -114,11 +123,15 @@ def _describe_inflight(data):
         row = [cell(one.get("messageKey")), cell(one.get("queue")), cell(one.get("consumerId")), _user(one)]
         row += [cell(one.get("attempt")), short_duration(_elapsed(one.get("leasedAtEngineMs"), now_ms))]
         left = short_duration(remaining(one, "leaseUntilEngineMs", data))
-        row += [u"overdue" if one.get("overdue") else left, u"dead" if one.get("state") == "dead" else u"-"]
+        row += [u"overdue" if one.get("overdue") else left, _state_of_lease(one)]
         rows.append(row)
     if not rows:
         return u"nothing on this page" if data.get("next") else u"no message is leased"
     return table([u"message key", u"queue", u"consumer", u"user", u"attempt", u"leased", u"left", u"state"], rows)
+
+
+def _state_of_lease(message):
+    return u"dead" if message.get("state") == "dead" else cell(message.get("phase") or u"-")
 
 
 def _elapsed(since_ms, now_ms):

@@ -43,7 +43,8 @@ sent as a string, byte for byte, unless --json-body or --binary is given.
 
 Words of the C++ system's clients are accepted: extend-lease and extendlease
 (extend), listdlq and dlq (list-dlq), reprocess-dlq (reprocess), help; options
-with --message, but without a command, are those of publish.
+with --message, but without a command, are those of publish. done is short for
+browse --state done.
 """
 
 _SEE_HELP = " (see %s --help)"
@@ -128,12 +129,15 @@ def make_parser(arguments, lenient=False):
 
 def _expand(arguments):
     """Expand ``policy QUEUE`` and ``policy --queue QUEUE`` to ``policy get --queue QUEUE``. A queue named get, set,
-    patterns or set-patterns needs the long form. Also expand what only the C++ system's clients wrote: other words,
-    ``help``, and options with ``--message`` without a word, which mean ``publish``."""
+    patterns or set-patterns needs the long form. Expand ``done`` to ``browse --state done``, and what only the C++
+    system's clients wrote: other words, ``help``, and options with ``--message`` without a word, which mean
+    ``publish``."""
     position = _position_of_word(arguments)
     before, word, rest = arguments[:position], arguments[position : position + 1], arguments[position + 1 :]
     if word == ["help"]:
         return rest + ["--help"]
+    if word == ["done"]:
+        return before + ["browse", "--state", "done"] + rest
     if word and word[0] in ALIASES:
         return before + [ALIASES[word[0]]] + rest
     if word and word[0].startswith("--") and any(one.split("=")[0] == "--message" for one in word + rest):
@@ -255,7 +259,7 @@ def _add_fields(parser, command, lenient):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 
 
-_CHOICES = {"payloadAs": ("text", "value"), "operation": ("consume", "publish"), "format": ("prometheus",)}
+_CHOICES = {"payloadAs": ("text", "value", "none"), "operation": ("consume", "publish"), "format": ("prometheus",)}
 _METAVARS = {"integer": "N", "number": "N", "queue name": "NAME", "string or object": "JSON"}
 
 

@@ -17,6 +17,8 @@ SUBCOMMANDS = (
     ("nack-batch", "nack_batch", "settle several messages as failed"),
     ("release", "release", "return a message unprocessed: the attempt does not count"),
     ("extend", "extend_lease", "extend a lease"),
+    ("activate", "activate", "begin to work on a message whose lease is ordered"),
+    ("abandon", "abandon", "give up a message in whatever state: it becomes a dead letter"),
     ("status", "status", "show the backlog, policy and pauses of a queue"),
     ("queues", "list_queues", "list the queues"),
     ("statistics", "queue_statistics", "show rates and waiting times of queues"),
@@ -87,6 +89,7 @@ _ON_BY_DEFAULT = ("waitLock", "quarantined", "draining")
 #: Keys of a filter; `docs/protocol.md` explains them.
 FILTER_KEYS = (
     "reasonCode",
+    "notReasonCode",
     "reasonText",
     "olderThanMs",
     "youngerThanMs",
@@ -120,6 +123,7 @@ HELP = {
     "after": "continue after this entry, as the previous page printed it",
     "previewBytes": "bytes of each body to print (256)",
     "fullBodies": "print complete bodies, not previews",
+    "anyHolder": "whoever has the lease; a lease id that is given must still be right",
     "operation": "what to pause or resume (consume)",
     "messages": "JSON array of objects with the fields of publish, or @FILE, or - for standard input (the default)",
     "items": "JSON array of objects, each with a message key and a lease id, or @FILE, or - for standard input",
@@ -149,6 +153,11 @@ HELP_OF = {
     "it were created with this one",
     ("release", "undelivered"): "it did not reach its consumer: return it to its place, whatever the policy says",
     ("consume_next", "max"): "maximum number of messages to lease (1)",
+    ("consume_next", "mustExist"): "fail if the queue does not exist, or is deleted while this waits",
+    ("consume_next", "orderedSec"): "begin the lease ordered, not counted as an attempt, for so many seconds in which "
+    "activate must follow; 0: active at once (default: by the queue's policy)",
+    ("abandon", "leaseId"): "lease id, as consume prints it: the message must be leased under it",
+    ("purge", "resetTally"): "set the tally of the queue to 0 at the end",
     ("move", "messageKey"): "key of one message (without it, --queue, --state and --filter select)",
     ("reprocess_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",
     ("drop_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",
@@ -157,7 +166,7 @@ HELP_OF = {
     ("reprocess_dlq", "limit"): _PAGE_LIMIT,
     ("drop_dlq", "limit"): _PAGE_LIMIT,
 }
-for _command in ("ack", "ack_and_publish", "nack", "release", "extend_lease"):
+for _command in ("ack", "ack_and_publish", "nack", "release", "extend_lease", "activate"):
     HELP_OF[_command, "messageKey"] = "key of the message, as consume prints it (--lease-id alone is enough)"
     HELP_OF[_command, "queue"] = "without --message-key: queue in which the message must be"
 

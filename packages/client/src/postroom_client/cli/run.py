@@ -170,7 +170,10 @@ def _acknowledge(client, data):
     # The message has been printed: if this fails, it is delivered again and not lost.
     try:
         for one in data.get("messages") or [data]:
-            client.ack(one["message"]["messageKey"], lease_id=(one.get("lease") or {}).get("leaseId"))
+            key, lease = one["message"]["messageKey"], one.get("lease") or {}
+            if lease.get("phase"):
+                client.activate(key, lease_id=lease.get("leaseId"), payload_as="none")
+            client.ack(key, lease_id=lease.get("leaseId"))
     except PostroomError as error:
         text = u"postroom: not acknowledged, it will be delivered again: "
         write(text + with_option_names(_text_of(error)), sys.stderr)

@@ -17,7 +17,7 @@ from ..engine.verbs import settle
 from ..engine.verbs.terminations import about, died, dropped, failure
 from ..model.cursors import Cursors
 from ..model.records import CLAIM_END, Entry
-from .periodic_queues import count_depths, count_usage, delete_idle_queues, drop_old_dead_letters
+from .periodic_queues import count_depths, count_usage, delete_idle_queues, drop_old_dead_letters, drop_old_done
 from .schedule_firing import fire_schedules
 
 Task = Callable[[Context], Iterator[list[Draft]]]
@@ -133,6 +133,7 @@ EACH_SECOND: Final[tuple[Task, ...]] = (
     delete_idle_queues,
     end_dedup_keys,
     drop_old_dead_letters,
+    drop_old_done,
     count_depths,
     count_usage,
 )

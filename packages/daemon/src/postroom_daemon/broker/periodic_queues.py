@@ -154,6 +154,35 @@ def _look_through(context: Context, record: QueueRecord, place: _Place) -> Gener
     return _Place(rests_until=context.now.engine + stay * _REST_MS if stay > _REMOVED_A_QUEUE else 0)
 
 
+_DONE_ROUND: Final = "retention of messages that are done"
+
+
+def drop_old_done(context: Context) -> Iterator[list[Draft]]:
+    """Drop, oldest first, messages that are done for longer than their queue keeps them, and those that are too
+    many."""
+    store, now = context.store, context.now.engine
+    names = store.pages.queue_names(context.cursors.get(_DONE_ROUND, ""), _QUEUES_A_TURN)
+    context.cursors[_DONE_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
+    for name in names:
+        record = store.queue(name)
+        if not record or not record.counts[State.DONE]:
+            continue
+        policy = context.policies.effective(name, record)
+        days, most = policy.done_retention_days, policy.done_max_messages
+        before = now - round(days * _DAY_MS) if days else -1
+        surplus = record.counts[State.DONE] - most if most else 0
+        if surplus <= 0 and not days:
+            continue
+        for entry in store.pages.scan(name, State.DONE, (), _REMOVED_A_QUEUE)[0]:
+            if entry.dead_at <= before:
+                yield dropped(entry, ReasonCode.PURGED, "older than its queue keeps messages that are done")
+            elif surplus > 0:
+                yield dropped(entry, ReasonCode.QUEUE_FULL, "more messages that are done than its queue keeps")
+            else:
+                break
+            surplus -= 1
+
+
 def _dropped(entry: Entry, old: bool) -> list[Draft]:
     if old:
         return dropped(entry, ReasonCode.PURGED, "older than its queue keeps dead letters")

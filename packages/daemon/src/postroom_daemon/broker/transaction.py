@@ -57,6 +57,8 @@ _OF_MESSAGES: Final = frozenset(
         Command.NACK_BATCH,
         Command.RELEASE,
         Command.EXTEND_LEASE,
+        Command.ACTIVATE,
+        Command.ABANDON,
     }
 )
 #: Used for every request, and slow to look up in its class.

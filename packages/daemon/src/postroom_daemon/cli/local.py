@@ -43,7 +43,8 @@ _HELP: Final = {
     "consumerId": "Name of the consumer (default local).",
     "visibilityTimeoutSec": "Lease duration in seconds, fractions allowed (default: by the queue's policy).",
     "waitMs": "Milliseconds to wait for a message (default 0).",
-    "payloadAs": "Print payload and attributes as strings or as JSON values (default text).",
+    "payloadAs": "Print payload and attributes as strings or as JSON values, or not at all (default text).",
+    "anyHolder": "Whoever has the lease; a lease id that is given must still be right.",
     "reason": "The reason, recorded with the message.",
     "requeue": "Retry it later by the queue's policy; without this, the message becomes a dead letter.",
     "limit": "Maximum number of entries to print (default 100).",
@@ -70,7 +71,7 @@ _HELP: Final = {
     "quarantined": "Lift the quarantine.",
 }
 #: Options with a few allowed words.
-_CHOICES: Final = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}
+_CHOICES: Final = {"payloadAs": ("text", "value", "none"), "operation": ("consume", "publish")}
 #: Fields whose argument may be a file or standard input.
 _FROM_FILES: Final = frozenset({"message", "policy", "patterns", "createWith", "messages", "items", "filter"})
 _JSON: Final = (Kind.OBJECT, Kind.ARRAY)
@@ -90,6 +91,8 @@ _NAMES: Final = {
     Command.NACK_BATCH: ("nack-batch", "Settle several messages as failed."),
     Command.RELEASE: ("release", "Return a message unprocessed: the attempt does not count."),
     Command.EXTEND_LEASE: ("extend", "Extend a lease, counted from now."),
+    Command.ACTIVATE: ("activate", "Begin to work on a message whose lease is ordered."),
+    Command.ABANDON: ("abandon", "Give up a message in whatever state: it becomes a dead letter."),
     Command.STATUS: ("status", "Show the backlog, policy and pauses of a queue."),
     Command.HEALTH: ("health", "Show whether journal, store and disk work."),
     Command.METRICS: ("metrics", "Show counters and rates."),
@@ -139,8 +142,26 @@ _HELP_OF: Final = {
         Command.RELEASE,
         "undelivered",
     ): "It did not reach its consumer: return it to its place, whatever the policy says.",
+    (
+        Command.CONSUME_NEXT,
+        "orderedSec",
+    ): "Begin the lease ordered, not counted as an attempt, for so many seconds in which activate must follow; 0: active"
+    " at once (default: by the queue's policy).",
+    (
+        Command.CONSUME_NEXT,
+        "mustExist",
+    ): "Fail if the queue does not exist, or is deleted while this waits.",
+    (Command.ABANDON, "leaseId"): "Lease id, as consume prints it: the message must be leased under it.",
+    (Command.PURGE, "resetTally"): "Set the tally of the queue to 0 at the end.",
 }
-for _command in (Command.ACK, Command.ACK_AND_PUBLISH, Command.NACK, Command.RELEASE, Command.EXTEND_LEASE):
+for _command in (
+    Command.ACK,
+    Command.ACK_AND_PUBLISH,
+    Command.NACK,
+    Command.RELEASE,
+    Command.EXTEND_LEASE,
+    Command.ACTIVATE,
+):
     _HELP_OF[_command, "messageKey"] = "Key of the message, as consume prints it; --lease-id alone is enough."
     _HELP_OF[_command, "queue"] = "Without --message-key: queue in which the message must be."
 _GROUPS: Final = {

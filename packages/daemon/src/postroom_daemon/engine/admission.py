@@ -140,11 +140,12 @@ def leases_left(context: Context, queue: str, consumer: str, policy: Policy, rec
 
 
 def _stored(context: Context, queue: str, record: QueueRecord | None) -> tuple[int, int]:
-    """Number and bytes of a queue's messages that are not dead, including pending ones."""
+    """Number and bytes of a queue's messages that are neither dead nor done, including pending ones."""
     messages, size = context.pending.added.get(queue, (0, 0))
     if record is None:
         return messages, size
-    return messages + sum(record.counts.values()) - record.counts[State.DEAD], size + record.bytes
+    counts = record.counts
+    return messages + sum(counts.values()) - counts[State.DEAD] - counts[State.DONE], size + record.bytes
 
 
 def _excess(policy: Policy, queue: str, messages: int, size: int) -> str:

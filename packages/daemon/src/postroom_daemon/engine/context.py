@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from postroom_common.policy import Layer, Policy
-from postroom_common.protocol import State
 
 from ..journal.history import MessageHistory
 from ..model.consumers import Consumers
@@ -28,7 +27,7 @@ from ..policy.access_rules import Verb
 from ..policy.policies import Policies
 from ..policy.quotas import Quotas
 from ..policy.rates import Rates
-from ..stores.base import Store
+from ..stores.base import ENDED, Store
 from .queue_patterns import QueuePatterns
 
 Draft = dict[str, Any]
@@ -118,7 +117,7 @@ class Pending:
     def take(self, entry: Entry) -> None:
         """Record that a message is removed."""
         self.settled.add(entry.key)
-        if entry.state is not State.DEAD:
+        if entry.state not in ENDED:
             self.add(entry.queue, -1, -entry.size)
 
 

@@ -39,6 +39,8 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.NACK_BATCH: batches.nack_batch,
     Command.RELEASE: settle.release,
     Command.EXTEND_LEASE: settle.extend_lease,
+    Command.ACTIVATE: settle.activate,
+    Command.ABANDON: settle.abandon,
     Command.STATUS: queues.status,
     Command.HEALTH: queues.health,
     Command.METRICS: queues.metrics,

@@ -24,6 +24,7 @@ _MOST: Final = 2**63 - 1
 #: The type of each key, and its bounds if it is a number.
 KEYS: Final[dict[str, tuple[type, int, int]]] = {
     "reasonCode": (str, 0, 0),
+    "notReasonCode": (str, 0, 0),
     "reasonText": (str, 0, 0),
     "olderThanMs": (int, 0, DELAY_MS_LIMIT),
     "youngerThanMs": (int, 0, DELAY_MS_LIMIT),
@@ -39,7 +40,7 @@ KEYS: Final[dict[str, tuple[type, int, int]]] = {
     "orderingKey": (str, 0, 0),
     "correlationId": (str, 0, 0),
 }
-_OF_HISTORY: Final = frozenset({"reasonText", "consumerId", "reasonCode"})
+_OF_HISTORY: Final = frozenset({"reasonText", "consumerId", "reasonCode", "notReasonCode"})
 _OF_ENVELOPE: Final = frozenset({"attribute", "text", "jsonPath", "correlationId"})
 _TYPE_NAMES: Final = {str: "string", int: "integer", dict: "object"}
 
@@ -103,6 +104,7 @@ class Filter:
         code = entry.reason or last.get("reasonCode", "")
         return (
             wants.get("reasonCode", code) == code
+            and wants.get("notReasonCode") != code
             and wants.get("reasonText", "") in last.get("reasonMessage", "")
             and ("consumerId" not in wants or wants["consumerId"] in (entry.consumer_id, last.get("consumerId")))
         )

@@ -81,6 +81,8 @@ def _count(event: Event, type_: str, store: Store) -> None:
     totals = record.totals
     totals[total] = totals.get(total, 0) + 1
     record.used = event["engineMs"]
+    if "keep" in event and type_ == EventType.ACKED:
+        record.count_kept(total)
     if "failure" in event:
         reason = event["failure"]["reasonCode"]
         if type_ == EventType.DIED:
@@ -90,6 +92,10 @@ def _count(event: Event, type_: str, store: Store) -> None:
                 store.put_kv(FACT_DAMAGE, with_damage(damage, "the body of a message is lost", 1, [event["key"]]))
         if reason == ReasonCode.MESSAGE_EXPIRED:
             record.total("expired")
+        if reason == ReasonCode.ABANDONED:
+            record.total("abandoned")
+            if type_ == EventType.DIED:
+                record.count_kept("abandoned")
 
 
 #: The name in a queue's totals by type of event.

@@ -11,8 +11,8 @@ from postroom_common.protocol import State
 from ..model.lifecycle import check_transition
 from ..model.observer import Observers
 from ..model.principal import stored_account
-from ..model.records import BodyReference, Entry, QueueRecord, history_fact, part_fact, with_failure
-from ..stores.base import Store
+from ..model.records import ORDERED, BodyReference, Entry, QueueRecord, history_fact, part_fact, with_failure
+from ..stores.base import ENDED, Store
 from ..stores.errors import NotStored
 from ..stores.gathering import note_gathering_message, put_part
 from .fold_queues import end_claim, queue_of
@@ -20,7 +20,7 @@ from .fold_queues import end_claim, queue_of
 #: Used for every message, and slow to look up in their classes.
 _PUBLISHED, _LEASED = EventType.PUBLISHED, EventType.LEASED
 _READY, _DELAYED, _GATHERING = State.READY, State.DELAYED, State.GATHERING
-_INFLIGHT, _DEAD = State.INFLIGHT, State.DEAD
+_INFLIGHT, _DEAD, _DONE = State.INFLIGHT, State.DEAD, State.DONE
 #: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body.
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
@@ -91,6 +91,8 @@ def _leased(event: Event, store: Store, observers: Observers) -> None:
     entry.lease_until = event["untilEngineMs"]
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
+    if "phase" in event:
+        entry.phase = event["phase"]
     store.update(entry, before)
     if entry.state is _INFLIGHT:
         observers.leased(entry)
@@ -102,7 +104,46 @@ def _extended(event: Event, store: Store, observers: Observers) -> None:
     store.update(entry, before)
 
 
+def _activated(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, None, stays=True)
+    if entry.phase:
+        observers.activated(entry)
+    entry.phase = ""
+    entry.attempt = event["attempt"]
+    entry.lease_until = event["untilEngineMs"]
+    store.update(entry, before)
+
+
+def _kept(event: Event, store: Store, observers: Observers) -> None:
+    entry, before = _move(event, store, observers, _DONE)
+    entry.dead_at = event["engineMs"]
+    _end_lease(entry)
+    _keep(entry, event, before, store, observers)
+    store.update(entry, before)
+
+
+def _keep(entry: Entry, event: Event, before: State, store: Store, observers: Observers) -> None:
+    """Remove what its event does not keep of a message: the parts of its body, if it keeps only headers."""
+    if event["keep"] != "headers":
+        return
+    size = 0
+    for number in range(1, entry.parts + 1):
+        name = part_fact(entry.key, number)
+        part = store.get_kv(name)
+        if part is not None:
+            size += len(raw_json(part))
+            store.put_kv(name, None)
+    entry.parts = 0
+    entry.size -= size
+    if before not in ENDED:
+        store.queue_for_update(entry.queue).bytes -= size
+    observers.grown(entry, -size)
+
+
 def _ended(event: Event, store: Store, observers: Observers) -> None:
+    if "keep" in event:
+        _kept(event, store, observers)
+        return
     entry = _stored(event, store)
     before = _step(entry, event, observers, None)
     if before is _DEAD:
@@ -120,6 +161,8 @@ def _released(event: Event, store: Store, observers: Observers) -> None:
     entry.attempt = event["attempt"]
     if "returnTo" in event:  # the end; else it returns to its place
         entry.returned_seq = event["id"]
+    if entry.phase == ORDERED:
+        entry.phase = ""
     _end_lease(entry)
     store.update(entry, before)
 
@@ -136,11 +179,15 @@ def _retried(event: Event, store: Store, observers: Observers) -> None:
 
 def _died(event: Event, store: Store, observers: Observers) -> None:
     entry, before = _move(event, store, observers, State.DEAD)
+    if before is _DEAD:
+        _count_reason(entry, -1, store)
     entry.dead_at = event["engineMs"]
     entry.reason = str(event["failure"]["reasonCode"])
     entry.phase = event.get("phase", "")
     _fail(entry, event, store)
     _count_reason(entry, 1, store)
+    if "keep" in event:
+        _keep(entry, event, before, store, observers)
     store.update(entry, before)
 
 
@@ -151,6 +198,8 @@ def _reprocessed(event: Event, store: Store, observers: Observers) -> None:
     entry.dead_at = 0
     entry.expires = event.get("expiresEngineMs", 0)
     entry.reason = entry.phase = ""
+    if "returnTo" in event:
+        entry.returned_seq = event["id"]
     _end_lease(entry)
     _place(entry, event, before, store)
 
@@ -268,6 +317,7 @@ OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observers], None]]] = {
     EventType.PART_APPENDED: _part_appended,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,
+    EventType.ACTIVATED: _activated,
     EventType.ACKED: _ended,
     EventType.RELEASED: _released,
     EventType.RETRIED: _retried,

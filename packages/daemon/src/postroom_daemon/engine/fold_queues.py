@@ -116,6 +116,10 @@ def _claims_ended(event: Event, store: Store) -> None:
             store.put_kv(claim_fact(queue, claim), None)
 
 
+def _tally_reset(event: Event, store: Store) -> None:
+    queue_of(event, store).reset_tally()
+
+
 def _queue_deleted(event: Event, store: Store) -> None:
     store.delete_queue(event["queue"])
 
@@ -176,6 +180,7 @@ OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.RESUMED: _paused,
     EventType.CLAIMED: _claimed,
     EventType.CLAIMS_ENDED: _claims_ended,
+    EventType.TALLY_RESET: _tally_reset,
     EventType.QUEUE_DELETED: _queue_deleted,
     EventType.DRAIN_SET: _drain_set,
     EventType.SCHEDULE_SET: _schedule_set,

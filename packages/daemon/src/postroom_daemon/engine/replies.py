@@ -33,20 +33,45 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
     return _REPLIES[last["type"]](last, store, policies, now)
 
 
-def message_to_wire(event: Event, store: Store, policies: Policies) -> MessageView:
+def message_to_wire(event: Event, store: Store, policies: Policies) -> MessageView | dict[str, Any]:
     """A leased message as its consumer sees it, with the number of deliveries that are left; a dead letter with its
     failure."""
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    message = open_envelope(store.message(entry) if entry.parts else store.envelope(entry.key))
-    shown = stored_to_wire(entry, message, event.get("as") == "value", event["attempt"])
+    return _leased_to_wire(entry, event.get("as", "text"), event["attempt"], store, policies)
+
+
+def _leased_to_wire(
+    entry: Entry, payload_as: str, attempt: int, store: Store, policies: Policies
+) -> MessageView | dict[str, Any]:
+    """See ``message_to_wire``. ``payload_as`` is none, text or value."""
+    shown: MessageView | dict[str, Any]
+    if payload_as == "none":
+        shown = fields = entry_to_wire(entry, attempt)
+    else:
+        message = open_envelope(store.message(entry) if entry.parts else store.envelope(entry.key))
+        shown = stored_to_wire(entry, message, payload_as == "value", attempt)
+        fields = shown.fields
     if entry.state is _DEAD:
-        shown.fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
+        fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
     else:
         policy = policies.applied(entry.queue, store.queue(entry.queue))[0]
-        shown.fields["attemptsLeft"] = attempts_left(policy, entry.retry_limit, event["attempt"])
+        fields["attemptsLeft"] = attempts_left(policy, entry.retry_limit, attempt)
     return shown
+
+
+def delivery_to_wire(entry: Entry, payload_as: str, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """A leased message and its lease, as ``consume_next`` returns them; ``payload_as`` as for that."""
+    lease = {
+        "leaseId": entry.lease_id,
+        "messageKey": entry.key,
+        "consumerId": entry.consumer_id,
+        "leaseUntil": now.wall + entry.lease_until - now.engine,
+        "leaseUntilEngineMs": entry.lease_until,
+    }
+    message = _leased_to_wire(entry, payload_as, entry.attempt, store, policies)
+    return {"message": message, "lease": lease, "engineNowMs": now.engine}
 
 
 def stored_to_wire(
@@ -54,6 +79,14 @@ def stored_to_wire(
 ) -> MessageView:
     """A message with its complete body and all headers."""
     parts, attributes, carried = message
+    shown = entry_to_wire(entry, attempt)
+    if carried:
+        shown.update(carried)
+    return MessageView(shown, parts, attributes or NO_ATTRIBUTES, as_value)
+
+
+def entry_to_wire(entry: Entry, attempt: int) -> dict[str, Any]:
+    """A message without body and headers."""
     shown: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "messageKey": entry.key,
@@ -62,11 +95,9 @@ def stored_to_wire(
         "attempt": attempt,
         "createdAt": entry.created_wall,
     }
-    if carried:
-        shown.update(carried)
     if entry.target:
         shown["targetConsumerId"] = entry.target
-    return MessageView(shown, parts, attributes or NO_ATTRIBUTES, as_value)
+    return shown
 
 
 def duplicate_of(key: str) -> dict[str, Any]:
@@ -119,7 +150,16 @@ def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[st
         "leaseUntil": now.wall + until - engine,
         "leaseUntilEngineMs": until,
     }
+    if "phase" in event:
+        lease["phase"] = event["phase"]
     return {"message": message_to_wire(event, store, policies), "lease": lease, "engineNowMs": engine}
+
+
+def _activated(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    entry = store.get(event["key"])
+    if entry is None or entry.lease_id != event["lease"]:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
+    return delivery_to_wire(entry, event.get("as", "text"), store, policies, now)
 
 
 def _extended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
@@ -255,6 +295,7 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PART_APPENDED: _part_appended,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,
+    EventType.ACTIVATED: _activated,
     EventType.ACKED: _acked,
     EventType.RELEASED: _released,
     EventType.RETRIED: _retried,

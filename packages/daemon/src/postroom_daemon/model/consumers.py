@@ -36,6 +36,8 @@ class Consumers(Observer):
         self._leases: dict[str, dict[int, int]] = {}  # by queue: the number of the message, since when (engine ms)
         self._unsorted: set[str] = set()  # queues whose leases are not in the order in which they began
         self._accounts: dict[str, int] = {}  # leases by account
+        self._ordered: dict[str, int] = {}  # by queue: leases in their first phase
+        self._undo_ordered: list[tuple[str, int]] = []
         self._undo: list[tuple[int, Consumer, tuple[str, str], int, int, str]] = []
 
     def leases_of(self, queue: str, name: str) -> int:
@@ -46,6 +48,10 @@ class Consumers(Observer):
     def leases_of_account(self, account: Account) -> int:
         """How many messages an account has leased."""
         return self._accounts.get(str(account), 0)
+
+    def ordered(self, queue: str) -> int:
+        """How many leases of a queue are in the phase ``ORDERED``."""
+        return self._ordered.get(queue, 0)
 
     def listed(self, queue: str = "") -> list[tuple[str, str, Consumer]]:
         """Queue, name and figures of all that are remembered, of one queue or of all ('')."""
@@ -77,6 +83,12 @@ class Consumers(Observer):
             leases = self._leases[entry.queue] = {}
         leases[entry.seq] = entry.leased_at
         self._note(1, consumer, entry)
+        if entry.phase:
+            self._note_ordered(entry.queue, 1)
+
+    def activated(self, entry: Entry) -> None:
+        """See ``Observer``."""
+        self._note_ordered(entry.queue, -1)
 
     def lease_ended(self, entry: Entry) -> None:
         """See ``Observer``."""
@@ -85,6 +97,8 @@ class Consumers(Observer):
         self._count_account(entry.holder_uid, -1)
         self._end(entry.queue, entry.seq)
         self._note(-1, consumer, entry)
+        if entry.phase:
+            self._note_ordered(entry.queue, -1)
 
     def add_leased(self, entries: list[Entry]) -> None:
         """Count messages that were leased before the start."""
@@ -92,10 +106,14 @@ class Consumers(Observer):
             self._consumer(entry.queue, entry.consumer_id).leased += 1
             self._count_account(entry.holder_uid, 1)
             self._add_again(entry.queue, entry.seq, entry.leased_at)
+            if entry.phase:
+                self._count_ordered(entry.queue, 1)
 
     def commit(self) -> None:
         """See ``Participant``."""
         self._undo.clear()
+        if self._undo_ordered:
+            self._undo_ordered.clear()
 
     def rollback(self) -> None:
         """See ``Participant``."""
@@ -107,7 +125,20 @@ class Consumers(Observer):
                 self._end(queue, number)
             else:
                 self._add_again(queue, number, since)
+        for queue, by in self._undo_ordered:
+            self._count_ordered(queue, -by)
         self.commit()
+
+    def _note_ordered(self, queue: str, by: int) -> None:
+        self._undo_ordered.append((queue, by))
+        self._count_ordered(queue, by)
+
+    def _count_ordered(self, queue: str, by: int) -> None:
+        count = self._ordered.get(queue, 0) + by
+        if count:
+            self._ordered[queue] = count
+        else:
+            self._ordered.pop(queue, None)
 
     def _count_account(self, account: str, by: int) -> None:
         count = self._accounts.get(account, 0) + by

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from postroom_common.errors import PostroomError
-from postroom_common.events import EventType
+from postroom_common.events import Event, EventType
 from postroom_common.policy import Policy
 from postroom_common.protocol import State
 
@@ -17,22 +17,23 @@ GONE: Final = None
 
 _Step = tuple[State | None, State | None]
 _R, _D, _G, _I = State.READY, State.DELAYED, State.GATHERING, State.INFLIGHT
-_H, _X = State.HELD, State.DEAD
+_H, _X, _K = State.HELD, State.DEAD, State.DONE
 
 #: By event type: the steps that it may be, from one state to another.
 #: Becoming due (delayed or gathering to ready) is no event: the store derives it from the time, and whoever folds the
 #: journal alone meets a message in its former state. A dead letter that is leased under its dead-letter address stays
-#: dead.
+#: dead. One that is abandoned dies a second time, as does a message that was done.
 TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
     EventType.PUBLISHED: ((GONE, _R), (GONE, _D), (GONE, _G)),
     EventType.PART_APPENDED: ((_G, _G),),
     EventType.LEASED: ((_R, _I), (_D, _I), (_G, _I), (_X, _X)),
     EventType.LEASE_EXTENDED: ((_I, _I), (_X, _X)),
-    EventType.ACKED: ((_I, GONE), (_X, GONE)),
+    EventType.ACTIVATED: ((_I, _I),),
+    EventType.ACKED: ((_I, GONE), (_X, GONE), (_I, _K)),
     EventType.RELEASED: ((_I, _R), (_X, _X)),
     EventType.RETRIED: ((_I, _D),),
-    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X), (_G, _X)),
-    EventType.DROPPED: ((_I, GONE), (_R, GONE), (_D, GONE), (_G, GONE), (_H, GONE), (_X, GONE)),
+    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X), (_G, _X), (_H, _X), (_X, _X), (_K, _X)),
+    EventType.DROPPED: ((_I, GONE), (_R, GONE), (_D, GONE), (_G, GONE), (_H, GONE), (_X, GONE), (_K, GONE)),
     EventType.REPROCESSED: ((_X, _R),),
     EventType.HELD: ((_R, _H), (_D, _H), (_G, _H)),
     EventType.UNHELD: ((_H, _R), (_H, _D)),
@@ -52,6 +53,12 @@ def check_transition(before: State | None, event: EventType, after: State | None
     """Raise ``IllegalTransition`` unless the table allows ``event`` to lead from ``before`` to ``after``."""
     if (event, before, after) not in _ALLOWED:
         raise IllegalTransition(f"{event} cannot lead from {before or 'gone'} to {after or 'gone'}")
+
+
+def removes(event: Event) -> bool:
+    """Whether an event is the end of its message: it is not stored after it."""
+    type_ = event["type"]
+    return type_ == EventType.DROPPED or (type_ == EventType.ACKED and "keep" not in event)
 
 
 def states_before(event: EventType) -> list[State | None]:

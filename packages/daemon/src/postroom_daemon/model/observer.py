@@ -35,6 +35,9 @@ class Observer:
     def leased(self, entry: Entry) -> None:
         """A message is in flight; the entry has its lease."""
 
+    def activated(self, entry: Entry) -> None:
+        """The lease of a message has left its first phase; the entry still has the phase."""
+
     def lease_ended(self, entry: Entry) -> None:
         """A message is about to leave the state in flight; the entry still has its lease."""
 
@@ -61,6 +64,7 @@ class Observers:
         self.published: Callable[[Entry], None] = _of_overriding(listed, "published")
         self.grown: Callable[[Entry, int], None] = _of_overriding(listed, "grown")
         self.leased: Callable[[Entry], None] = _of_overriding(listed, "leased")
+        self.activated: Callable[[Entry], None] = _of_overriding(listed, "activated")
         self.lease_ended: Callable[[Entry], None] = _of_overriding(listed, "lease_ended")
         self.removed: Callable[[Entry], None] = _of_overriding(listed, "removed")
         for one in observers:

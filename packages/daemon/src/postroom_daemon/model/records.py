@@ -69,6 +69,8 @@ def _merged(slots: tuple[tuple[int, int], ...], now: int) -> tuple[tuple[int, in
 NO_DEATHS: Final = Deaths()
 
 
+#: The phase of a lease that its consumer has not activated yet.
+ORDERED: Final = "ordered"
 #: Characters of an earlier reason that a history retains; the journal has all of it.
 _OLD_REASON: Final = 200
 
@@ -84,7 +86,8 @@ class Entry:
 
     ``seq`` is the id of its published event: publish order. ``due`` is when a delayed message becomes ready,
     ``failures`` how many failed attempts its history remembers (the history is a fact of the store). ``size`` is the
-    length of its body and headers as stored, ``reason`` why it died. After ``expires`` it is not wanted any more, after
+    length of its body and headers as stored, ``reason`` why it died, ``dead_at`` when it died or was done. ``phase`` is
+    that of its lease, or of a dead letter. After ``expires`` it is not wanted any more, after
     ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
     others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
@@ -368,6 +371,8 @@ def without_losses(losses: list[list[int]], noted: list[list[int]]) -> list[list
 
 
 NO_LAYER: Final[Layer] = {}
+#: The total that a number of the tally comes from.
+_TALLIED: Final = {"completed": "acked", "abandoned": "abandoned"}
 _NO_COUNTS: Final = {state.value: 0 for state in State}
 
 
@@ -384,7 +389,7 @@ class QueueRecord:
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
     ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering_keys`` has the key of
     the message to which parts are appended, by the account whose parts it gathers (``*``: everyone's); it may have
-    become ready, or be gone.
+    become ready, or be gone. ``tally_from`` is what to take off the totals for the ``tally``.
     Never changed in place.
     """
 
@@ -403,6 +408,20 @@ class QueueRecord:
     deaths: Deaths = NO_DEATHS
     gathering_keys: dict[str, str] = field(default_factory=dict)
     created_with: Layer = field(default_factory=dict)
+    tally_from: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """How many messages were completed and abandoned without being kept, since the tally was last reset."""
+        return {name: self.totals.get(total, 0) - self.tally_from.get(total, 0) for name, total in _TALLIED.items()}
+
+    def count_kept(self, total: str) -> None:
+        """An outcome that ``total`` has counted is kept, and so no part of the tally."""
+        self.tally_from = self.tally_from | {total: self.tally_from.get(total, 0) + 1}
+
+    def reset_tally(self) -> None:
+        """Begin the tally anew."""
+        self.tally_from = {total: self.totals[total] for total in _TALLIED.values() if total in self.totals}
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""
@@ -427,6 +446,7 @@ class QueueRecord:
             self.deaths,
             self.gathering_keys,
             self.created_with,
+            self.tally_from,
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
@@ -452,6 +472,7 @@ class QueueRecord:
             **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
             **({"gathering": self.gathering_keys} if self.gathering_keys else {}),
             **({"createdWith": self.created_with} if self.created_with else {}),
+            **({"tallyFrom": self.tally_from} if self.tally_from else {}),
         }
 
     @classmethod
@@ -473,4 +494,5 @@ class QueueRecord:
             deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
             gathering_keys=data.get("gathering", {}),
             created_with=data.get("createdWith", NO_LAYER),
+            tally_from=data.get("tallyFrom", {}),
         )

@@ -21,7 +21,7 @@ from ..journal.end_mark import read_end_mark
 from ..journal.journal import Journal
 from ..journal.ranges import missing_before
 from ..journal.segments import Damage, PlacedRequest
-from ..model.lifecycle import IllegalTransition
+from ..model.lifecycle import IllegalTransition, removes
 from ..model.records import (
     DAMAGE_KEYS_LIMIT,
     FACT_CLOCK,
@@ -135,7 +135,7 @@ class Recovery:
             for event in request.events:
                 if event["type"] == EventType.PUBLISHED:
                     published[event["key"]] = event["id"]
-                elif event["type"] in (EventType.ACKED, EventType.DROPPED):
+                elif removes(event):
                     published.pop(event["key"], None)
         self._store.begin()
         keys = [key for key in published if self._store.get(key) is None]

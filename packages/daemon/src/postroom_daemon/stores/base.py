@@ -28,6 +28,9 @@ from .recovery import Audit, Recovery
 LEASED: Final = (State.INFLIGHT, State.DEAD)
 TIMED: Final = (State.DELAYED, State.GATHERING)
 EXPIRING: Final = (State.READY, *TIMED)
+#: The states of messages that are stored although their work has ended: they count for no limit of their queue, and no
+#: other message of their ordering key waits for them.
+ENDED: Final = (State.DEAD, State.DONE)
 
 Cursor = tuple[str | int, ...]
 """Where a page of ``Pages.scan`` ended. Its content is the store's business."""
@@ -70,9 +73,9 @@ class Pages(ABC):
 
         In the order in which they come next: ready messages by target, those for anyone first, as they would be
         delivered, and behind all others those that wait for another of their ordering key; delayed and gathering
-        by due time; in flight by the end of their lease; on hold by publish order; dead by time of death. A page may be
-        short, or empty, without being the last. A message that does not change while the pages are read is in exactly
-        one.
+        by due time; in flight by the end of their lease; on hold by publish order; dead by time of death, done by when
+        they were. A page may be short, or empty, without being the last. A message that does not change while the pages
+        are read is in exactly one.
         """
 
     @abstractmethod
@@ -262,7 +265,7 @@ class Store(ABC):
         """The ready message to deliver next: highest priority first, then by ``position``; among those for anyone and
         those for ``consumer``. One probe, whatever the backlog.
 
-        Among messages of a queue with the same ``order_key`` that are not dead, only the first published may be
+        Among messages of a queue with the same ``order_key`` that are not ``ENDED``, only the first published may be
         delivered, and none while another of them is in flight.
         """
 

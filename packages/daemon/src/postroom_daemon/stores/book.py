@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 from itertools import islice
-from typing import Final
 
 from postroom_common.protocol import State
 
@@ -12,7 +11,7 @@ from ..model.records import QueueRecord
 from .errors import NotStored
 from .undoable import Undoable
 
-_DEAD: Final = State.DEAD
+_DEAD, _DONE = State.DEAD, State.DONE
 
 
 class QueueBook(Undoable[QueueRecord]):
@@ -39,11 +38,11 @@ class QueueBook(Undoable[QueueRecord]):
             self.before[queue] = record.copy()
         if before is not None:
             record.counts[before] -= 1
-            if before is not _DEAD:
+            if before is not _DEAD and before is not _DONE:
                 record.bytes -= size
         if after is not None:
             record.counts[after] += 1
-            if after is not _DEAD:
+            if after is not _DEAD and after is not _DONE:
                 record.bytes += size
 
     def forget_oldest(self, limit: int, needed: Set[str]) -> None:

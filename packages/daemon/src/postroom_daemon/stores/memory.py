@@ -12,7 +12,7 @@ from postroom_common.protocol import State
 
 from ..model.observer import Participant
 from ..model.records import Entry, QueueRecord
-from .base import EXPIRING, TIMED, Bodies, Cursor, Disk, Due, Pages, Store
+from .base import ENDED, EXPIRING, TIMED, Bodies, Cursor, Disk, Due, Pages, Store
 from .book import QueueBook
 from .errors import StoreError
 from .recovery import Audit, Recovery
@@ -117,7 +117,7 @@ class MemoryStore(Store, Due, Pages):
         name = (changed.queue, changed.order_key)
         same = self._same_key.setdefault(name, set())
         entry = self._entries.values.get(changed.key)
-        if entry and (entry.queue, entry.order_key) == name and entry.state is not State.DEAD:
+        if entry and (entry.queue, entry.order_key) == name and entry.state not in ENDED:
             same.add(changed.key)
         else:
             same.discard(changed.key)
@@ -211,7 +211,7 @@ class MemoryStore(Store, Due, Pages):
                 return (entry.due, entry.seq)
             case State.INFLIGHT:
                 return (entry.lease_until, entry.seq)
-            case State.DEAD:
+            case State.DEAD | State.DONE:
                 return (entry.dead_at, entry.seq)
             case State.HELD:
                 return (entry.seq,)

@@ -10,7 +10,7 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, State
 
-from ...model.records import Entry
+from ...model.records import ORDERED, Entry
 from ...policy.access_rules import Verb
 from ...stores.errors import BodyLost, BodyUnread
 from ..admission import leases_left
@@ -19,6 +19,7 @@ from ..fields import Fields
 from ..heads import Heads, available_from
 from ..selection import dead_letters
 from .addresses import is_dead_letter_address, queue_created, queues_with_dead_letters
+from .lookup import check_payload_as
 from .policies import check_creation, creation_layer
 from .settle import lease_ms
 from .terminations import QUARANTINED
@@ -55,11 +56,11 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     none, the answer is empty, or the request waits (``waitMs``).
 
     Raises ``CommandError``: ERR_INVALID_REQUEST for an unknown ``payloadAs`` or an invalid pattern or policy,
-    ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an account with its maximum of leases. Raises ``BodyLost``, ``BodyUnread`` or
+    ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an account with its maximum of leases, ERR_QUEUE_NOT_FOUND for a queue that
+    must exist. Raises ``BodyLost``, ``BodyUnread`` or
     ``Expired`` if the next message cannot be delivered, ``QueueMissing`` if the queue is to be created.
     """
-    if fields["payloadAs"] not in ("text", "value"):
-        raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
+    check_payload_as(fields)
     most, consumer = fields["max"], fields["consumerId"] or context.who.client_id
     heads = None
     if fields["createWith"] is not None:
@@ -74,6 +75,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     if not entries:
         if fields["createWith"] is not None:
             _see_to_queue(context, fields)
+        if fields["mustExist"]:
+            _check_existence(context, fields)
         if fields["waitMs"]:
             return Decision(wait_until=context.now.engine + fields["waitMs"])
         return Decision(data=no_message(fields))
@@ -90,6 +93,8 @@ def _heads(context: Context, fields: Fields) -> Heads:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give queue or queuePattern, not both")
     if fields["createWith"] is not None:
         raise CommandError(ErrorCode.INVALID_REQUEST, "createWith is for a queue: a queuePattern creates none")
+    if fields["mustExist"]:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "mustExist is for a queue: a queuePattern may match none")
     access, account = context.access, context.who.account
     return context.patterns.heads(
         fields["queuePattern"],
@@ -135,6 +140,14 @@ def _see_to_queue(context: Context, fields: Fields) -> None:
         raise QueueMissing(queue_created(context, queue, creation_layer(context, queue, policy)))
 
 
+def _check_existence(context: Context, fields: Fields) -> None:
+    """Raise ``CommandError`` (ERR_QUEUE_NOT_FOUND) if the queue of the request does not exist, nor dead letters of that
+    name."""
+    queue = fields["queue"]
+    if context.store.queue(queue) is None and not is_dead_letter_address(context, queue):
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {queue!r}")
+
+
 def _further(
     context: Context, fields: Fields, consumer: str, first: list[Entry], heads: Heads | None
 ) -> Callable[[], list[Draft]]:
@@ -165,13 +178,16 @@ def _size(entries: list[Entry]) -> int:
 def _leases(context: Context, fields: Fields, consumer: str, entries: list[Entry]) -> list[Draft]:
     """The events that lease messages."""
     account_field, account = context.who.field, context.who.account
-    as_value = fields["payloadAs"] == "value"
-    queue, until = "", 0
+    payload_as, seconds = fields["payloadAs"], fields["orderedSec"]
+    queue, until, ordered = "", 0, 0
     drafts: list[Draft] = []
     for entry in entries:
         if entry.queue != queue:
             queue = entry.queue
-            until = context.now.engine + lease_ms(context, queue, fields)
+            policy = context.policies.effective(queue, context.store.queue(queue))
+            if entry.state is not _DEAD:
+                ordered = policy.ordered_ms if seconds is None else seconds and max(1, round(seconds * 1000))
+            until = context.now.engine + (ordered or lease_ms(policy, fields))
         is_dead = entry.state is _DEAD
         draft: Draft = {
             "type": _LEASED,
@@ -183,8 +199,11 @@ def _leases(context: Context, fields: Fields, consumer: str, entries: list[Entry
             "untilEngineMs": until,
             "attempt": entry.attempt if is_dead else entry.attempt + 1,
         }
-        if as_value:
-            draft["as"] = "value"
+        if ordered:
+            draft["phase"] = ORDERED
+            draft["attempt"] = entry.attempt
+        if payload_as != "text":
+            draft["as"] = payload_as
         if is_dead:
             draft["ofDead"] = True
         drafts.append(draft)

@@ -25,6 +25,7 @@ from .addresses import (
     refuse_address,
 )
 from .lookup import message_at, message_of
+from .settle import return_to
 from .terminations import QUARANTINED, about, dropped
 
 #: Maximum size of the bodies on one page; a page of large ones is shorter than requested.
@@ -171,10 +172,10 @@ def _reprocessed(context: Context, entry: Entry, target: str) -> Draft:
     if target and target != entry.queue:
         draft["to"] = target
     queue = target or entry.queue
-    ttl = context.policies.effective(queue, context.store.queue(queue)).ttl_ms
-    if ttl:
-        draft["expiresEngineMs"] = context.now.engine + ttl
-    return draft
+    policy = context.policies.effective(queue, context.store.queue(queue))
+    if policy.ttl_ms:
+        draft["expiresEngineMs"] = context.now.engine + policy.ttl_ms
+    return draft | return_to(entry, policy)
 
 
 def drop_dlq(context: Context, fields: Fields) -> Decision:

@@ -25,7 +25,7 @@ from ..fields import Fields
 from ..filters import Filter
 from ..replies import stored_to_wire
 from ..selection import Page, select, select_leases
-from .lookup import as_of, message_at, message_of, named_states
+from .lookup import as_of, check_payload_as, message_at, message_of, named_states
 
 #: Maximum size of the bodies on one page; a page of large ones is shorter than requested.
 PAGE_BYTES: Final = 2 * 1024 * 1024
@@ -50,13 +50,13 @@ def browse(context: Context, fields: Fields) -> Decision:
 def get_message(context: Context, fields: Fields) -> Decision:
     """A message in any state, and its events in the journal. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND) if it does
     not exist, unless its events are requested and there are any."""
-    key, as_value = fields["messageKey"], fields["payloadAs"] == "value"
-    if fields["payloadAs"] not in ("text", "value"):
-        raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
+    key, payload_as = fields["messageKey"], fields["payloadAs"]
+    check_payload_as(fields)
     entry = message_at(context, key, Verb.BROWSE)
     data: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
     if entry:
-        data["message"] = _complete(context, entry, as_value)
+        is_short = payload_as == "none"
+        data["message"] = _facts(context, entry) if is_short else _complete(context, entry, payload_as == "value")
         data["failures"] = (context.store.get_kv(history_fact(key)) or []) if entry.failures else []
     data |= as_of(context)
     if fields["events"]:
@@ -206,6 +206,8 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
             "diedAtEngineMs": entry.dead_at,
             "dlqAt": last.get("failedAtMs", 0),
         }
+    if entry.state is State.DONE:
+        shown["doneAtEngineMs"] = entry.dead_at
     return shown
 
 

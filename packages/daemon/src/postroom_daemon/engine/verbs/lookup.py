@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from postroom_common.body import Message, decode_message
 from postroom_common.errors import CommandError
@@ -13,6 +13,10 @@ from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
 from ...stores.errors import BodyLost, BodyUnread
 from ..context import Context
+from ..fields import Fields
+
+#: States that are newer than the published vectors.
+_LATER: Final = (State.GATHERING, State.DONE)
 
 
 def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecord:
@@ -44,8 +48,14 @@ def existing_message(context: Context, key: str, verb: Verb) -> Entry:
 
 
 def named_states(states: Iterable[State]) -> str:
-    """States for the text of an error. The published vectors have these texts, without the state that came later."""
-    return ", ".join(state for state in states if state is not State.GATHERING)
+    """States for the text of an error. The published vectors have these texts, without the states that came later."""
+    return ", ".join(state for state in states if state not in _LATER)
+
+
+def check_payload_as(fields: Fields) -> None:
+    """Raise ``CommandError`` for an unknown form of a delivery."""
+    if fields["payloadAs"] not in ("text", "value", "none"):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
 
 
 def message_of(context: Context, entry: Entry) -> Message | None:

@@ -22,6 +22,8 @@ from .terminations import QUARANTINED, about, dropped
 #: Maximum number of messages that one request discards with their queue.
 DISCARDED = 1000
 _FIRST_PAGE: Final[Cursor] = ()
+#: In place of a state: messages in every state.
+_ANY: Final = "any"
 #: States of the backlog, in the order in which a request visits them, so that it does not miss a message that becomes
 #: due or is unheld meanwhile.
 WAITING: Final = (State.HELD, State.GATHERING, State.DELAYED, State.READY)
@@ -59,13 +61,21 @@ def unhold(context: Context, fields: Fields) -> Decision:
 
 
 def purge(context: Context, fields: Fields) -> Decision:
-    """Drop a page of a queue's messages, with one counted event each; leased and quarantined dead letters stay.
-    Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
-    queue = existing_queue(context, fields["queue"], Verb.OPERATE).name
-    selected = _selected(context, fields, queue, (*WAITING, State.DEAD))
-    entries = [entry for entry in selected.entries if not entry.lease_id and entry.phase != QUARANTINED]
+    """Drop a page of a queue's messages, with one counted event each; leased and quarantined dead letters stay, except
+    with the state ``any``. With ``resetTally``, the last page sets the tally of the queue to 0. Raises ``CommandError``
+    (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
+    record = existing_queue(context, fields["queue"], Verb.OPERATE)
+    queue, is_any = record.name, fields["state"] == _ANY
+    selected = _selected(context, fields, queue, (*WAITING, State.DEAD, State.DONE))
+    entries = selected.entries
+    if not is_any:
+        entries = [entry for entry in entries if not entry.lease_id and entry.phase != QUARANTINED]
+    elif not fields["dryRun"] and entries:  # others may come to a state that was looked through before
+        selected = Page(entries, "" if len(entries) == sum(record.counts.values()) else selected.next or _AGAIN)
     text = f"purged by {context.who.client_id}"
     drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+    if fields["resetTally"] and not selected.next:
+        drafts.append({"type": EventType.TALLY_RESET, "queue": queue})
     return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, selected)
 
 
@@ -154,7 +164,9 @@ def _selected(context: Context, fields: Fields, queue: str, allowed: tuple[State
     another pass. Raises ``CommandError`` for an invalid state, filter or cursor.
     """
     states: tuple[State, ...] = WAITING
-    if fields["state"]:
+    if fields["state"] == _ANY and State.DEAD in allowed:
+        states = (*WAITING, State.INFLIGHT, State.DEAD, State.DONE)
+    elif fields["state"]:
         if fields["state"] not in allowed:
             why = f": {_IN_FLIGHT}" if fields["state"] == State.INFLIGHT else ""
             raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {named_states(allowed)}{why}")
@@ -190,4 +202,6 @@ def _movable(entry: Entry) -> Entry:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is in flight: {_IN_FLIGHT}")
     if entry.state is State.DEAD:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is a dead letter: reprocess_dlq brings it back")
+    if entry.state is State.DONE:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is done")
     return entry

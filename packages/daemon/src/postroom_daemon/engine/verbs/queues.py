@@ -42,7 +42,7 @@ def status(context: Context, fields: Fields) -> Decision:
     data = {
         "queue": queue,
         "exists": record is not None,
-        "metrics": _counts(record),
+        "metrics": _counts(context, record),
         "totals": dict(record.totals) if record else {},
         "policy": policy.to_wire(),
         "paused": paused_to_wire(record),
@@ -57,7 +57,7 @@ def status(context: Context, fields: Fields) -> Decision:
     if addressed:
         dead = summary(context, addressed)
         data |= {
-            "metrics": _counts(None) | {"dlq": dead["count"]},
+            "metrics": _counts(context, None) | {"dlq": dead["count"]},
             "reasons": dead["byReason"],
             "oldestDeadAgeMs": dead["oldestAgeMs"],
             "deadLetters": dead,
@@ -76,7 +76,7 @@ def list_queues(context: Context, fields: Fields) -> Decision:
         rows.append(
             {
                 "queue": name,
-                **_counts(record),
+                **_counts(context, record),
                 "paused": paused_to_wire(record),
                 "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
                 "oldestLeaseAgeMs": oldest_lease_ms(context.consumers, context.now.engine, name),
@@ -194,16 +194,20 @@ def _as_text(context: Context) -> Work:
     return {"text": text}
 
 
-def _counts(record: QueueRecord | None) -> dict[str, int]:
-    """Counts by state, under the names of the C++ system: dead letters are ``dlq``."""
+def _counts(context: Context, record: QueueRecord | None) -> dict[str, int]:
+    """Counts by state, under the names of the C++ system: dead letters are ``dlq``. ``ordered`` are those in flight
+    whose lease is in its first phase."""
     counts = record.counts if record else no_counts()
     shown = {state.value: counts[state] for state in State if state is not State.DEAD}
-    return shown | {"dlq": counts[State.DEAD]}
+    ordered = context.consumers.ordered(record.name) if record else 0
+    return shown | {"dlq": counts[State.DEAD], "ordered": ordered}
 
 
 def _figures(record: QueueRecord | None) -> dict[str, Any]:
-    """Bytes of the messages that are not dead, and dead letters by reason."""
-    return {"bytes": record.bytes if record else 0, "reasons": dict(record.reasons) if record else {}}
+    """Bytes of the messages whose work has not ended, dead letters by reason, and the outcomes that were not kept."""
+    if record is None:
+        return {"bytes": 0, "reasons": {}, "tally": QueueRecord("").tally}
+    return {"bytes": record.bytes, "reasons": dict(record.reasons), "tally": record.tally}
 
 
 def _waiting(context: Context, queue: str) -> dict[str, Any]:

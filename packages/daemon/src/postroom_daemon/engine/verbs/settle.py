@@ -1,4 +1,5 @@
-"""ack, nack, release, extend_lease: commands for the holder of a lease, and the events when a lease ends."""
+"""ack, nack, release, extend_lease, activate, abandon: commands for the holder of a lease, and the events when a lease
+ends."""
 
 from __future__ import annotations
 
@@ -11,23 +12,31 @@ from postroom_common.policy import Policy, dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ...model.lifecycle import attempts_left, backoff_ms
-from ...model.records import Entry, cut_reason, history_fact
+from ...model.records import ORDERED, Entry, cut_reason, history_fact
 from ...policy.access_rules import Verb
 from ...stores.base import Cursor
 from ..context import Context, Decision, Draft
 from ..fields import Fields
-from .lookup import existing_message
-from .terminations import QUARANTINED, about, died, failure, gone
+from ..replies import delivery_to_wire
+from .lookup import check_payload_as, existing_message
+from .terminations import QUARANTINED, abandoned, about, died, failure, gone
 
 #: Used for every message, and slow to look up in their classes.
 _ACKED: Final = EventType.ACKED
 _CONSUME: Final = Verb.CONSUME
+_DEAD: Final = State.DEAD
 
 
 def ack(context: Context, fields: Fields) -> Decision:
-    """Acknowledge a message. Raises ``CommandError`` unless the caller has its lease."""
-    entry = _leased_message(context, fields)
-    draft = gone(_ACKED, entry)
+    """Acknowledge a message: it is gone, or done if the policy keeps it. Raises ``CommandError`` unless the caller has
+    its lease, and that is active."""
+    entry = _active_message(context, fields)
+    keep = context.policies.effective(entry.queue, context.store.queue(entry.queue)).done_keep
+    if keep == "none" or entry.state is _DEAD:
+        draft = gone(_ACKED, entry)
+    else:
+        draft = about(_ACKED, entry)
+        draft["keep"] = keep
     draft["heldMs"] = context.now.engine - entry.leased_at
     return Decision([draft])
 
@@ -35,7 +44,7 @@ def ack(context: Context, fields: Fields) -> Decision:
 def nack(context: Context, fields: Fields) -> Decision:
     """Fail a delivery: with ``requeue`` the policy decides about a retry, otherwise the message dies. Raises what
     ``ack`` raises."""
-    entry = _leased_message(context, fields)
+    entry = _active_message(context, fields)
     reason = fields["reason"]
     if entry.state is State.DEAD:
         return Decision([_released_dead_letter(entry)])
@@ -46,35 +55,71 @@ def nack(context: Context, fields: Fields) -> Decision:
 
 def release(context: Context, fields: Fields) -> Decision:
     """Return a message as if it had not been delivered: to its place, or to the end if the policy says so and a
-    consumer got it. Raises what ``ack`` raises."""
+    consumer got it. Raises ``CommandError`` unless the caller has its lease."""
     entry = _leased_message(context, fields)
     draft = _released(entry)
     if fields["undelivered"]:
         draft["undelivered"] = True
     elif entry.state is not State.DEAD:
-        draft |= _return_to(entry, context.policies.effective(entry.queue, context.store.queue(entry.queue)))
+        draft |= return_to(entry, context.policies.effective(entry.queue, context.store.queue(entry.queue)))
     return Decision([draft])
 
 
 def extend_lease(context: Context, fields: Fields) -> Decision:
-    """Make a lease last ``visibilityTimeoutSec`` (default: the policy's) from now. Raises what ``ack`` raises."""
+    """Make a lease last ``visibilityTimeoutSec`` from now (default: the policy's, for the phase that it is in). Raises
+    what ``release`` raises."""
     entry = _leased_message(context, fields)
-    until = context.now.engine + lease_ms(context, entry.queue, fields)
-    return Decision([about(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    duration = lease_ms(policy, fields)
+    if entry.phase == ORDERED and policy.ordered_ms and fields["visibilityTimeoutSec"] is None:
+        duration = policy.ordered_ms
+    return Decision([about(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": context.now.engine + duration}])
 
 
-def lease_ms(context: Context, queue: str, fields: Fields) -> int:
+def activate(context: Context, fields: Fields) -> Decision:
+    """End the first phase of a lease: from now on it is a counted delivery, and lasts ``visibilityTimeoutSec``
+    (default: the policy's). One that is active stays as it is. The answer has the message. Raises what ``release``
+    raises, ERR_INVALID_REQUEST for an unknown ``payloadAs``, and ``BodyLost`` or ``BodyUnread``."""
+    check_payload_as(fields)
+    entry = _leased_message(context, fields)
+    context.store.message(entry)
+    if entry.phase != ORDERED:
+        shown = delivery_to_wire(entry, fields["payloadAs"], context.store, context.policies, context.now)
+        return Decision(data=shown)
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    draft = about(EventType.ACTIVATED, entry)
+    draft["attempt"] = entry.attempt + 1
+    draft["untilEngineMs"] = context.now.engine + lease_ms(policy, fields)
+    if fields["payloadAs"] != "text":
+        draft["as"] = fields["payloadAs"]
+    return Decision([draft])
+
+
+def abandon(context: Context, fields: Fields) -> Decision:
+    """Give up a message in whatever state. Whoever may consume may abandon one in flight; any other requires
+    ``operate``. Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, and ERR_LEASE_MISMATCH if it is not
+    leased under the ``leaseId``."""
+    key, lease = fields["messageKey"], fields["leaseId"]
+    stored = context.store.get(key)
+    entry = existing_message(context, key, _CONSUME if stored and stored.lease_id else Verb.OPERATE)
+    if lease and lease != entry.lease_id:
+        raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {key}")
+    return Decision(abandoned(context, entry, fields["reason"]))
+
+
+def lease_ms(policy: Policy, fields: Fields) -> int:
     """The lease duration (ms): as requested, or else by the queue's policy."""
     seconds = fields["visibilityTimeoutSec"]
-    if seconds is None:
-        return context.policies.effective(queue, context.store.queue(queue)).visibility_ms
-    return round(float(seconds) * 1000)
+    return policy.visibility_ms if seconds is None else round(float(seconds) * 1000)
 
 
 def lease_expired(context: Context, entry: Entry) -> list[Draft]:
     """The events when a lease runs out."""
     if entry.state is State.DEAD:
         return [_released_dead_letter(entry)]
+    if entry.phase == ORDERED:
+        policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+        return [_released(entry) | return_to(entry, policy)]
     return failed(context, entry, ReasonCode.LEASE_EXPIRED, f"the lease of {entry.consumer_id} ended")
 
 
@@ -97,12 +142,12 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
             "dueEngineMs": context.now.engine + delay_ms,
             "failure": failure(entry, code, reason),
             **({} if counts else {"attempt": entry.attempt - 1}),
-            **_return_to(entry, policy),
+            **return_to(entry, policy),
         }
     ]
 
 
-def _return_to(entry: Entry, policy: Policy) -> Draft:
+def return_to(entry: Entry, policy: Policy) -> Draft:
     """What the event of a return says of the place. The messages of an ordering key stay in the order of publishing."""
     return {"returnTo": "end"} if policy.return_to == "end" and not entry.order_key else {}
 
@@ -137,7 +182,8 @@ def _released(entry: Entry) -> Draft:
     """The end of a lease as if the message had not been delivered."""
     if entry.state is State.DEAD:
         return _released_dead_letter(entry)
-    return about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}
+    counted = entry.phase != ORDERED
+    return about(EventType.RELEASED, entry) | {"attempt": entry.attempt - counted}
 
 
 def undelivered(entry: Entry | None, lease: str) -> list[Draft]:
@@ -198,10 +244,21 @@ def _leased_message(context: Context, fields: Fields) -> Entry:
     if lease:
         if lease != entry.lease_id:
             raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {key}")
-    elif (fields["consumerId"] or context.who.client_id) != entry.consumer_id or not _is_holder(context, entry):
+    elif not fields["anyHolder"] and (
+        (fields["consumerId"] or context.who.client_id) != entry.consumer_id or not _is_holder(context, entry)
+    ):
         raise CommandError(ErrorCode.LEASE_MISMATCH, f"{key} is leased to another consumer; send its leaseId")
     if context.now.engine >= entry.lease_until:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the lease of {key} is over")
+    return entry
+
+
+def _active_message(context: Context, fields: Fields) -> Entry:
+    """As ``_leased_message``. Raises ``CommandError`` (ERR_BAD_STATE) if the lease is in its first phase."""
+    entry = _leased_message(context, fields)
+    if entry.phase == ORDERED:
+        text = f"{entry.key} is {ORDERED}: its lease must be activated first, or be released"
+        raise CommandError(ErrorCode.BAD_STATE, text)
     return entry
 
 

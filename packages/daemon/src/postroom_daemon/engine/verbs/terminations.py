@@ -61,10 +61,24 @@ def died(context: Context, entry: Entry, why: dict[str, Any], phase: str = "") -
     end = about(EventType.DIED, entry) | {"failure": why}
     if phase:
         end["phase"] = phase
+    if entry.state is State.DEAD:  # it has its place among them
+        return [end]
     drafts = [*_evict(context, entry.queue, policy.dlq_max_messages), end]
     context.pending.dying.setdefault(entry.queue, deque()).append(
         replace(entry, state=State.DEAD, lease_id="", consumer_id="")
     )
+    return drafts
+
+
+def abandoned(context: Context, entry: Entry, reason: str) -> list[Draft]:
+    """The events that give up a message in whatever state: it becomes a dead letter, of which the policy says how much
+    is kept."""
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    if policy.abandon_keep == "none":
+        return dropped(entry, ReasonCode.ABANDONED, reason)
+    drafts = died(context, entry, failure(entry, ReasonCode.ABANDONED, reason))
+    if drafts[-1]["type"] is EventType.DIED:
+        drafts[-1]["keep"] = policy.abandon_keep
     return drafts
 
 

@@ -18,7 +18,7 @@ from ...config.settings import Settings
 from ...engine.fold import apply, apply_without_message
 from ...journal.ranges import content, segments_until
 from ...journal.segments import read_requests, segment_name
-from ...model.lifecycle import IllegalTransition
+from ...model.lifecycle import IllegalTransition, removes
 from ...model.records import FACT_CLOCK, FACT_EPOCH, BodyReference, Entry
 from ...observe.state import load
 from ...observe.state.following import Body
@@ -76,7 +76,7 @@ class RollForward:
                 apply_without_message(event, self.store)
             else:
                 self.store.applied = event["id"]
-        if event["type"] in (EventType.ACKED, EventType.DROPPED):
+        if removes(event):
             self.lost.pop(event["key"], None)
 
     def _with_body(self, event: Event) -> Event:

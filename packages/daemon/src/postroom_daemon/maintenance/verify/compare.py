@@ -22,7 +22,7 @@ from ...model.records import (
 from ...observe.state import of_store
 from ...observe.state.model import Message, State, body_of
 from ...platform.clock import Clock, Mark, Now
-from ...stores.base import TIMED, Store
+from ...stores.base import ENDED, TIMED, Store
 from .compare_kv import corrections
 from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage, lies_in
@@ -38,7 +38,7 @@ _CHANGING: Final = (
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
     "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "created_with",
-    "totals",
+    "totals", "tally_from",
 )  # fmt: skip
 #: Names of attributes in a finding's text, if they differ.
 _NAMES: Final = {
@@ -272,9 +272,9 @@ class _Counted:
 
     def add(self, message: Message) -> None:
         self.states[message["state"]] += 1
-        if message["state"] != MessageState.DEAD:
+        if message["state"] not in ENDED:
             self.bytes += message.get("bytes", 0)
-        elif "reason" in message:
+        elif "reason" in message and message["state"] == MessageState.DEAD:
             self.reasons[message["reason"]] += 1
 
     def counted_in(self, record: QueueRecord) -> QueueRecord:

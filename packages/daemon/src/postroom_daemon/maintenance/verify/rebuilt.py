@@ -35,8 +35,10 @@ _STATE: Final = frozenset({"state"})
 #: a dead letter stays dead.
 _ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
     EventType.PART_APPENDED: frozenset({"parts"}),
-    EventType.LEASED: _LEASE | {"attempt"},
+    EventType.LEASED: _LEASE | {"attempt", "phase"},
     EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
+    EventType.ACTIVATED: _STATE | {"attempt", "lease_until", "phase"},
+    EventType.ACKED: _STATE | _LEASE | {"dead_at", "phase"},  # if it stays
     EventType.RELEASED: _STATE | _LEASE | {"attempt"},
     EventType.RETRIED: _STATE | _LEASE,  # and the attempt if it is given back
     EventType.DIED: _STATE | _LEASE | {"dead_at", "reason", "phase"},
@@ -62,7 +64,10 @@ def attributes_of(event: Event) -> frozenset[str]:
     due = frozenset({"due"}) if "dueEngineMs" in event else frozenset()
     returned = frozenset({"returned_seq"}) if "returnTo" in event else frozenset()
     attempt = frozenset({"attempt"}) if "attempt" in event else frozenset()
-    return _ATTRIBUTES.get(event["type"], frozenset()) | due | returned | attempt
+    of_lease = event["type"] == EventType.RELEASED and event.get("state") != State.DEAD
+    phase = frozenset({"phase"}) if of_lease else frozenset()
+    parts = frozenset({"parts"}) if event.get("keep") == "headers" else frozenset()
+    return _ATTRIBUTES.get(event["type"], frozenset()) | due | returned | attempt | phase | parts
 
 
 def states_possible(event: Event) -> list[State | None]:

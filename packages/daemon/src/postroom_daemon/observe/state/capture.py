@@ -19,6 +19,7 @@ from postroom_common.protocol import State
 from ...engine.fold import apply
 from ...engine.verbs.state import read_page
 from ...journal.segments import Start
+from ...model.lifecycle import removes
 from ...model.records import (
     FACT_CLOCK,
     FACT_DAMAGE,
@@ -156,7 +157,7 @@ class Changes:
                 self.missing.add(key)
             else:
                 self.store.db.execute("INSERT OR REPLACE INTO bodies (key, body) VALUES (?, ?)", (key, body))
-        elif event["type"] in (EventType.ACKED, EventType.DROPPED):
+        elif removes(event):
             self.missing.discard(key)
             self.store.db.execute("DELETE FROM bodies WHERE key = ?", (key,))
 

@@ -20,7 +20,7 @@ from ...platform.files import LOST_ERRNOS
 from .names import INSIDE, FileName, queue_of_key
 from .tree import Tree
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 #: Facts that a name may have no room for, and that the first line has as they were when it was written.
 KEPT_INSIDE: Final = ("target", "order_key", "claim")
 #: Bytes of fact lines that make a file worth rewriting.

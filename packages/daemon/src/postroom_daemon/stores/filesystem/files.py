@@ -177,7 +177,9 @@ class MessageFiles:
             data = fs_content.first_line(entry, body) + (fs_content.fact_line(line, facts) if facts else b"")
             if entry.parts and place:
                 parts = self.parts(key) | parts
-            data += b"".join(fs_content.part_line(number, part) for number, part in parts.items())
+            data += b"".join(
+                fs_content.part_line(number, part) for number, part in parts.items() if number <= entry.parts
+            )
             if place is None:
                 place = self._tree.create(directory, letter, name, data)
             else:

@@ -12,7 +12,7 @@ from typing import Final
 from postroom_common.protocol import State
 
 from ...model.records import Entry
-from ..base import EXPIRING
+from ..base import ENDED, EXPIRING
 from .lanes import Lane, Look
 from .places import Listing, Places
 from .sorted_keys import Sorted
@@ -45,8 +45,8 @@ class _SameKey:
 
 
 class Turns:
-    """Whose turn it is among messages of a queue that share an ordering key: that of the first published one that is
-    not dead, while none of them is in flight. ``call`` is given each ready message whose turn has come."""
+    """Whose turn it is among messages of a queue that share an ordering key: that of the first published one whose
+    work has not ended, while none of them is in flight. ``call`` is given each ready message whose turn has come."""
 
     def __init__(self, look: Look, call: Callable[[Entry], None]) -> None:
         self._look = look
@@ -56,7 +56,7 @@ class Turns:
     def add(self, entry: Entry) -> None:
         """A message with an ordering key is there; ``update`` must follow."""
         name = (entry.queue, entry.order_key)
-        if entry.state is not State.DEAD:
+        if entry.state not in ENDED:
             same = self._keys.setdefault(name, _SameKey())
             same.hints.add((entry.seq, entry.key))
             if entry.state is State.INFLIGHT:
@@ -94,7 +94,7 @@ class Turns:
     def _first(self, name: tuple[str, str], same: _SameKey) -> Entry | None:
         while hint := same.hints.first():
             entry = self._look(hint[1])
-            if entry and entry.state is not State.DEAD and (entry.queue, entry.order_key) == name:
+            if entry and entry.state not in ENDED and (entry.queue, entry.order_key) == name:
                 return entry
             same.hints.discard(hint)
         return None
@@ -129,6 +129,7 @@ class Index:
         #: Ready messages with an ordering key, whether or not it is their turn, by queue and part.
         self.sharing: dict[str, dict[Part, Sorted[tuple[int, str]]]] = {}
         self.dead: dict[str, Sorted[Hint]] = {}
+        self.done: dict[str, Sorted[Hint]] = {}
         self.on_hold: dict[str, Sorted[Hint]] = {}
         self._listing: Listing | None = None  # while pages of all keys are read
 
@@ -147,6 +148,10 @@ class Index:
     def dead_of(self, queue: str) -> Sorted[Hint]:
         """The dead letters of a queue."""
         return self.dead.setdefault(queue, Sorted())
+
+    def done_of(self, queue: str) -> Sorted[Hint]:
+        """The messages of a queue that are done."""
+        return self.done.setdefault(queue, Sorted())
 
     def on_hold_of(self, queue: str) -> Sorted[Hint]:
         """The messages of a queue that are on hold."""
@@ -183,6 +188,8 @@ class Index:
                 self.due.add((entry.due, entry.seq, entry.key))
             case State.DEAD:
                 self.dead_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))
+            case State.DONE:
+                self.done_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))
             case State.HELD:
                 self.on_hold_of(entry.queue).add((entry.seq, entry.seq, entry.key))
         if entry.lease_until or entry.state is State.INFLIGHT:

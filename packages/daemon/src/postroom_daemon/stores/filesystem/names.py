@@ -5,7 +5,7 @@ of delivery (a message that returned to the end has its place in a tag), ``v`` i
 rename changes all of it at once, or nothing, so each file by itself shows how far it is. Values that are long, or do
 not fit, are in a line inside the file (``content.py``): ``f`` names that line.
 
-Format 3; names of earlier formats have fewer tags. A fact that a message does not have has no tag. To change the
+Format 4; names of earlier formats have fewer tags. A fact that a message does not have has no tag. To change the
 format: raise ``content.FORMAT``, read all, and test with files written by the version before.
 """
 
@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 
 from postroom_common.protocol import State, message_key
 
+from ...model import records
 from ...model.records import Entry, message_id_of
 
 NAME_BYTES_LIMIT: Final = 255
@@ -35,6 +36,7 @@ LETTERS: Final = {
     State.INFLIGHT: INFLIGHT,
     State.DEAD: DEAD,
     State.HELD: HELD,
+    State.DONE: DONE,
 }
 _STATES: Final = {letter: state for state, letter in LETTERS.items() if state is not State.GATHERING}
 
@@ -42,7 +44,7 @@ _STATES: Final = {letter: state for state, letter in LETTERS.items() if state is
 NAME: Final = re.compile(
     r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhjq]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQG]))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhjq]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQGKP]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -83,8 +85,20 @@ INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
 MOVED: Final = "Q"
 #: The tag of a delayed message that gathers parts.
 GATHERING: Final = "G"
+#: The tag of a message that is done and stays: without it, a file of the letter ``DONE`` is one of a message that is
+#: gone.
+KEPT: Final = "K"
+#: The tag of a message whose lease is in its first phase.
+ORDERED: Final = "P"
 #: The fact in the order part of a name, by its letter: it needs no tag.
-_ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at", HELD: "seq"}
+_ORDERS: Final = {
+    READY: "priority",
+    DELAYED: "due",
+    INFLIGHT: "lease_until",
+    DEAD: "dead_at",
+    HELD: "seq",
+    DONE: "dead_at",
+}
 #: What gives way when the name is too long, in this order.
 _GIVES_WAY: Final = ("holder_uid", "publisher_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id")
 
@@ -105,8 +119,13 @@ class FileName(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The state of the message. Not for a name of ``DONE``."""
+        """The state of the message. Not for one that is gone."""
         return State.GATHERING if GATHERING in self.tags else _STATES[self.letter]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the message is gone: the file stays until that is durable."""
+        return self.letter == DONE and KEPT not in self.tags
 
     @property
     def key_is_inside(self) -> bool:
@@ -189,19 +208,24 @@ def write_name(
     entry: Entry, version: int, inside: int, history: list[Any] | None, moved: bool = False
 ) -> tuple[str, dict[str, Any]]:
     """The name of an entry's file, and the facts that must stand in the file's line ``inside``: what is too long, and
-    always its phase and its history. ``moved``: its queue is another than the one that it was born in."""
+    always its history, and its phase unless that is the first one of a lease. ``moved``: its queue is another than the
+    one that it was born in."""
     letter = LETTERS[entry.state]
     ordered_by = _ORDERS[letter]
     order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, ordered_by):015d}"
     head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
     if entry.state is State.GATHERING:
         head += f"~{GATHERING}"
+    elif entry.state is State.DONE:
+        head += f"~{KEPT}"
+    if entry.phase == records.ORDERED:
+        head += f"~{ORDERED}"
     for tag, fact in _NUMBERS.items():
         number = getattr(entry, fact)
         if number and fact != ordered_by:
             head += f"~{tag}{number}"
     facts: dict[str, Any] = {"history": history} if history else {}
-    if entry.phase:
+    if entry.phase and entry.phase != records.ORDERED:
         facts["phase"] = entry.phase
     if moved:
         facts["queue"] = entry.queue
@@ -218,13 +242,13 @@ def write_name(
 
 
 def done_name(name: FileName, version: int) -> str:
-    """The name of a message's file once the message is done, until its end is durable."""
+    """The name of a message's file once the message is gone, until that is durable."""
     moved = f"~f{name.inside}~{MOVED}" if name.is_moved else ""
     return f"{DONE}{version:015d}-{name.seq:015d}-{name.id}~v{version}{moved}.json"
 
 
 def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:
-    """The entry that a name and the facts inside its file describe. Not for a name of ``DONE``."""
+    """The entry that a name and the facts inside its file describe. Not for one that is gone."""
     entry = Entry(key, queue, name.state, 0, name.seq, 0, 0)
     order = priority_of(name.order) if name.letter == READY else int(name.order)
     setattr(entry, _ORDERS[name.letter], order)
@@ -233,6 +257,8 @@ def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> E
             setattr(entry, _NUMBERS[tag], int(value))
         elif tag in _TEXTS:
             setattr(entry, _TEXTS[tag], unquote(value, errors="surrogatepass"))
+        elif tag == ORDERED:
+            entry.phase = records.ORDERED
     for fact, value in facts.items():
         if fact != "history":
             setattr(entry, fact, value)

@@ -95,6 +95,10 @@ class FilesystemPages(Pages):
                 return self._page(
                     index.dead.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.dead_at
                 )
+            case State.DONE:
+                return self._page(
+                    index.done.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.dead_at
+                )
             case State.HELD:
                 return self._page(
                     index.on_hold.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.seq

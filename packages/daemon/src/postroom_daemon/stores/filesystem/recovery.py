@@ -15,6 +15,7 @@ from typing import Any, Final
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ...model.lifecycle import removes
 from ...model.principal import stored_account
 from ...model.records import CLAIM, FACT_LOSSES, Entry, QueueRecord, claim_fact, with_failure, with_loss
 from ...platform.quarantine import Quarantine
@@ -166,7 +167,7 @@ class Replay:
     def _expect(self, event: Event) -> None:
         expected, queue = self.expected, str(event["queue"])
         to = str(event.get("to", queue))
-        if event["type"] in (EventType.ACKED, EventType.DROPPED) or to != queue:
+        if removes(event) or to != queue:
             expected[queue] = expected.get(queue, 0) - 1
         if event["type"] == EventType.PUBLISHED or to != queue:
             expected[to] = expected.get(to, 0) + 1
@@ -185,7 +186,7 @@ class Replay:
                     log.warning("%s: its file is damaged; it is rewritten from the journal", key)
                     self.bodies[key], self.healed[key] = envelope, entry
         elif event["type"] == EventType.PART_APPENDED:
-            if event["part"] not in self.files.parts(key):
+            if event["part"] <= self.entry(key).parts and event["part"] not in self.files.parts(key):
                 self.parts.setdefault(key, {})[event["part"]] = raw_json(event["content"])
                 self.healed[key] = self.entry(key)
         elif key in self.found.lacking and event["id"] > self.found.lacking[key]:

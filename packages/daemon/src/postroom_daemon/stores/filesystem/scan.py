@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from postroom_common.protocol import State
 
 from ...model.records import QueueRecord
+from ..base import ENDED
 from .content import facts_inside, message_of
 from .index import Index
 from .names import (
@@ -67,7 +68,7 @@ class ScanFinding(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The file of a message that is done."""
+    """The file of a message that is gone."""
 
     directory: str
     place: str
@@ -112,7 +113,7 @@ class Scan:
         """Count messages of one state: so many of them, of ``size`` bytes together."""
         record = self.numbers.setdefault(queue, QueueRecord(queue))
         record.counts[state] += by
-        if state is not State.DEAD:
+        if state not in ENDED:
             record.bytes += size
         elif reason:
             record.reasons[reason] = record.reasons.get(reason, 0) + by
@@ -268,7 +269,7 @@ class _Walk:
             return
         found = self._found
         found.newest = max(found.newest, name.version)
-        if name.letter == DONE:
+        if name.is_gone:
             found.done[key] = Done(self._directory, place, name.version)
             return
         if letter != name.letter:
@@ -314,7 +315,7 @@ class _Walk:
     def _drop(self, key: str, directory: str, place: str, name: FileName | None) -> None:
         """Forget a file that was found; its hint in the index no longer fits, or fits again."""
         found, queue = self._found, self._found.queue_of(key)
-        if name and name.letter != DONE:
+        if name and not name.is_gone:
             facts = facts_inside(self._tree, directory, place, name)[1] if name.is_inside("reason") else {}
             entry = read_entry(name, key, queue, facts)
             found.count(queue, entry.state, -entry.size, entry.reason, -1)

@@ -379,10 +379,20 @@ class FilesystemStore(Store):
             if entry and value is not None:
                 self._group.add_part(key, number, orjson.dumps(value))
                 self._note(entry)
+            elif entry:
+                self._rewrite(entry)
         elif value is None:
             self._kv.remove(name)
         else:
             self._kv.set(name, deepcopy(value))
+
+    def _rewrite(self, entry: Entry) -> None:
+        """Write the file of a message anew, without the parts that it has lost."""
+        try:
+            self._group.add_body(entry.key, self.envelope(entry.key))
+        except (BodyLost, BodyUnread) as error:
+            log.error("%s", error)
+        self._note(entry)
 
     def _history(self, key: str) -> list[Any] | None:
         """The failed attempts of a message."""

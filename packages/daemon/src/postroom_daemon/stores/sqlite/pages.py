@@ -156,8 +156,8 @@ class SqlitePages(Pages):
             case State.HELD:
                 found = rows(sql.held, (queue, *(after or (-1,)), limit + 1))
                 return self._page(_cut(found, limit, lambda row: (row[4],)))
-            case State.DEAD:
-                found = rows(sql.dead, (queue, *(after or (-1, -1)), limit + 1))
+            case State.DEAD | State.DONE:
+                found = rows(sql.dead if state is State.DEAD else sql.done, (queue, *(after or (-1, -1)), limit + 1))
                 return self._page(_cut(found, limit, lambda row: (row[14], row[4])))
             case State.INFLIGHT:
                 return self._page(self._timed(sql.leased, 12, queue, (state,), after, limit))

@@ -35,7 +35,7 @@ CHANGING: Final = (
 )  # fmt: skip
 _CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
 
-_DEAD = State.DEAD  # used for every row, and slow to look up
+_DEAD, _DONE = State.DEAD, State.DONE  # used for every row, and slow to look up
 #: The states by their names, and the names as plain texts, for which SQLite needs no adapter.
 _STATES: Final = {state.value: state for state in State}
 _NAMES: Final = {state: state.value for state in State}
@@ -46,10 +46,11 @@ Row = tuple[Any, ...]
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
     state = e.state
+    ended = e.dead_at if state is _DEAD or state is _DONE else None
     lapses = (e.expires or e.fallback) and state in EXPIRING
     values = (
         e.key, e.queue, _NAMES[state], e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due,
-        e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if state is _DEAD else None,
+        e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, ended,
         e.failures, e.phase, as_of, e.size, e.order_key, e.next_expiry if lapses else 0, _rare(e),
     )  # fmt: skip
     if e.returned_seq:

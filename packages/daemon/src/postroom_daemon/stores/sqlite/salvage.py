@@ -18,6 +18,7 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ...model.lifecycle import removes
 from ...model.records import (
     FACT_CLOCK,
     NO_DEATHS,
@@ -29,7 +30,7 @@ from ...model.records import (
     part_fact,
     with_failure,
 )
-from ..base import Store
+from ..base import ENDED, Store
 from ..errors import StoreError
 from ..gathering import note_gathering_message, put_part
 from ..recovery import Recovery
@@ -154,7 +155,7 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
     grouped = f"SELECT queue, state, count(*), sum(size) FROM {msg} GROUP BY queue, state"
     for queue, state, count, size in into.execute(grouped):
         counts.setdefault(queue, no_counts())[state] = count
-        if state != State.DEAD:
+        if state not in ENDED:
             sizes[queue] += size or 0
     for queue, extra in into.execute(f"SELECT queue, extra FROM {msg} WHERE state = 'dead' AND extra != ''"):
         reason = orjson.loads(extra)[0]
@@ -286,7 +287,7 @@ class Refold:
             return type_ == EventType.QUEUE_CREATED and self._has_queue(event)
         found = self._rows(self._as_of, (key,))
         if not found:
-            return self._is_lost(type_, key)
+            return self._is_lost(event, key)
         if event["id"] > found[0][0]:
             return False
         if type_ == EventType.PUBLISHED and not self._rows(self._body, (key,)):
@@ -295,8 +296,8 @@ class Refold:
             self._heal_history(event)
         if "gathering" in event:
             note_gathering_message(event, self._store)
-        if type_ == EventType.PART_APPENDED and self._store.get_kv(part_fact(key, event["part"])) is None:
-            put_part(event, self._store)
+        if type_ == EventType.PART_APPENDED:
+            self._heal_part(event)
         return True
 
     def _has_queue(self, event: Event) -> bool:
@@ -316,10 +317,17 @@ class Refold:
             self._without_history.add(key)
             self._store.put_kv(history_fact(key), with_failure(known or [], event)[-entry.failures :])
 
-    def _is_lost(self, type_: str, key: str) -> bool:
-        if type_ == EventType.PUBLISHED:
+    def _heal_part(self, event: Event) -> None:
+        """The row of a message is there, and that of one of its parts may not be."""
+        key, number, store = event["key"], event["part"], self._store
+        entry = store.get(key)
+        if entry and number <= entry.parts and store.get_kv(part_fact(key, number)) is None:
+            put_part(event, store)
+
+    def _is_lost(self, event: Event, key: str) -> bool:
+        if event["type"] == EventType.PUBLISHED:
             return False
-        if type_ in (EventType.ACKED, EventType.DROPPED):
+        if removes(event):
             self._lost.discard(key)
             self._rows(f"DELETE FROM {ORPHANS} WHERE key = ?", (key,))
         else:

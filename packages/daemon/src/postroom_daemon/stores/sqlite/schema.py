@@ -11,6 +11,7 @@ The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add t
 - 3: ``size`` (null in rows of formats before), ``order_key``, ``blocked``, ``lapse_at`` and ``extra`` in ``msg_index``.
 - 4: ``place`` in ``msg_index``, which most rows do not have; the index of ready messages sorts by it. Messages that
   gather parts: their state, the index of them, and their parts in ``kv``.
+- 5: messages that are done: their state, and the index of them; they are no part of those by ordering key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from typing import Final
 from ..base import TIMED
 from .rows import CHANGING, COLUMNS
 
-VERSION: Final = 4
+VERSION: Final = 5
+
+#: Messages of an ordering key that others of it wait for.
+_IN_LINE: Final = "order_key != '' AND state != 'dead' AND state != 'done'"
 
 #: In ``{msg}``, ``created_at`` is Unix ms, every other time engine ms. A priority may be null, which sorts below all.
 #: ``blocked`` is 1 while a message waits for another of its ordering key; ``lapse_at`` is 0, or when something is to
@@ -72,10 +76,10 @@ STATEMENTS: Final = (
     "CREATE INDEX IF NOT EXISTS {msg}_gathering ON {msg} (available_at, seq) WHERE state = 'gathering'",
     "CREATE INDEX IF NOT EXISTS {msg}_held ON {msg} (queue, seq) WHERE state = 'held'",
     "CREATE INDEX IF NOT EXISTS {msg}_lapse ON {msg} (lapse_at, seq) WHERE lapse_at > 0",
-    "CREATE INDEX IF NOT EXISTS {msg}_line ON {msg} (queue, order_key, seq) WHERE order_key != '' AND state != 'dead'",
-    """CREATE INDEX IF NOT EXISTS {msg}_first ON {msg} (queue, order_key)
-        WHERE order_key != '' AND state != 'dead' AND blocked = 0""",
+    f"CREATE INDEX IF NOT EXISTS {{msg}}_line ON {{msg}} (queue, order_key, seq) WHERE {_IN_LINE}",
+    f"CREATE INDEX IF NOT EXISTS {{msg}}_first ON {{msg}} (queue, order_key) WHERE {_IN_LINE} AND blocked = 0",
     "CREATE INDEX IF NOT EXISTS {msg}_dead ON {msg} (queue, dlq_at, seq) WHERE state = 'dead'",
+    "CREATE INDEX IF NOT EXISTS {msg}_done ON {msg} (queue, dlq_at, seq) WHERE state = 'done'",
     "CREATE INDEX IF NOT EXISTS {kv}_queues ON {kv} (key) WHERE value_type = 'queue'",
 )
 
@@ -99,6 +103,10 @@ STEPS: Final = {
     3: (
         "ALTER TABLE {msg} ADD COLUMN place INTEGER",
         "DROP INDEX IF EXISTS {msg}_pick",
+    ),
+    4: (
+        "DROP INDEX IF EXISTS {msg}_line",
+        "DROP INDEX IF EXISTS {msg}_first",
     ),
 }
 #: The columns of the tables as they are declared, for a reader of their raw records.
@@ -165,9 +173,9 @@ class Statements:
         self.due = [f"{one} AND available_at <= ? ORDER BY available_at, seq LIMIT ?" for one in timed]
         self.timed = [f"{one} AND (available_at, seq) > (?, ?) ORDER BY available_at, seq LIMIT ?" for one in timed]
         self.held = f"{select} WHERE state = 'held' AND queue = ? AND seq > ? ORDER BY seq LIMIT ?"
-        self.dead = (
-            f"{select} WHERE state = 'dead' AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
-        )
+        ended = "AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
+        self.dead = f"{select} WHERE state = 'dead' {ended}"
+        self.done = f"{select} WHERE state = 'done' {ended}"
         self.expiring = f"{select} WHERE lapse_at > 0 AND lapse_at <= ? ORDER BY lapse_at, seq LIMIT ?"
         self.first_due = [
             f"SELECT available_at FROM {msg} WHERE state = '{state}' ORDER BY available_at LIMIT 1" for state in TIMED
@@ -175,10 +183,10 @@ class Statements:
         self.first_lease = f"SELECT lease_until FROM {msg} WHERE lease_until > 0 ORDER BY lease_until LIMIT 1"
         self.first_lapse = f"SELECT lapse_at FROM {msg} WHERE lapse_at > 0 ORDER BY lapse_at LIMIT 1"
         self.move = f"UPDATE {msg} SET queue = ?, {changes} WHERE message_key = ?"
-        same_key = f"FROM {msg} WHERE queue = ? AND order_key = ? AND order_key != '' AND state != 'dead'"
+        same_key = f"FROM {msg} WHERE queue = ? AND order_key = ? AND {_IN_LINE}"
         self.first_of_order_key = f"SELECT message_key, state {same_key} ORDER BY seq LIMIT 1"
         self.free_of_order_key = f"SELECT message_key, state {same_key} AND blocked = 0"
-        self.order_keys = f"SELECT DISTINCT queue, order_key FROM {msg} WHERE order_key != '' AND state != 'dead'"
+        self.order_keys = f"SELECT DISTINCT queue, order_key FROM {msg} WHERE {_IN_LINE}"
         self.block = f"UPDATE {msg} SET blocked = ? WHERE message_key = ?"
         self.get_value = f"SELECT value, value_type, crc FROM {kv} WHERE key = ?"
         self.get_values = f"SELECT key, value, value_type, crc FROM {kv} WHERE key {several}"
