@@ -68,7 +68,7 @@ def purge(bench: Bench, **options: Any) -> int:
     purged, after, pages = 0, "", 0
     while True:
         data = bench.do("purge", queue="q", after=after, **options)
-        purged, after, pages = purged + data["purged"], data["next"], pages + 1
+        purged, after, pages = purged + int(data["purged"]), data["next"], pages + 1
         assert pages < 50
         if not after:
             return purged

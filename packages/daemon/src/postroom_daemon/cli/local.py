@@ -145,8 +145,8 @@ _HELP_OF: Final = {
     (
         Command.CONSUME_NEXT,
         "orderedSec",
-    ): "Begin the lease ordered, not counted as an attempt, for so many seconds in which activate must follow; 0: active"
-    " at once (default: by the queue's policy).",
+    ): "Begin the lease ordered, not counted as an attempt, for so many seconds, in which activate must follow; 0:"
+    " active at once (default: by the queue's policy).",
     (
         Command.CONSUME_NEXT,
         "mustExist",
