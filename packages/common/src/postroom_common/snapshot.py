@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 #: Format version of written snapshots. A reader accepts older majors (``upgrade``), refuses newer ones, and ignores
 #: fields and kinds that a newer minor has added.
 FORMAT_MAJOR: Final = 2
-FORMAT_MINOR: Final = 1
+FORMAT_MINOR: Final = 2
 OLDEST_MAJOR: Final = 1
 
 SUFFIX: Final = ".jsonl.gz"
@@ -112,14 +112,17 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("delayed*", _I, "delayed messages, and messages that gather parts"),
         ("held*", _I, "messages on hold"),
         ("gathering", _I, "those of `delayed` that gather parts"),
+        ("done", _I, "messages that are done, and kept"),
+        ("ordered", _I, "those of `inflight` whose lease is in its first phase"),
         ("dead*", _I, "dead letters"),
         ("oldestReadyAgeMs", _I, "age of the oldest ready message"),
         ("oldestLeaseAgeMs", _I, "age of the oldest lease"),
         ("oldestDeadAgeMs", _I, "time since the oldest dead letter died"),
-        ("queueBytes", _I, "size of the messages that are not dead"),
+        ("queueBytes", _I, "size of the messages that are neither dead nor done"),
         ("publishPaused", _B, "whether publishing is paused"),
         ("consumePaused", _B, "whether consuming is paused"),
         ("reasons", _C, "dead letters by reason"),
+        ("tally", _C, "`completed` and `abandoned`: outcomes that were not kept"),
         ("totals", _C, "counts of events since the queue was created: `published`, `acked`, `died`, …"),
         ("opening", _I, "messages before the slice's first event; only in the first snapshot of a directory"),
         ("policy", _J, "the policy in force, in the shape of the configuration"),
@@ -135,6 +138,7 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("leasedEngineMs", _I, "engine time at which the lease started"),
         ("untilEngineMs", _I, "engine time at which the lease ends"),
         ("ofDead", _B, "true for a dead letter"),
+        ("phase", _S, "`ordered` in its first phase"),
     ),
     Kind.DEAD: _fields(
         ("queue*", _S, "queue of the message"),
@@ -201,8 +205,9 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("reasonMessage", _S, "reason text of the failure"),
         ("cause", _S, "died: reason code of the last failure"),
         ("to", _S, "destination queue"),
-        ("state", _S, "released: state after the release"),
-        ("phase", _S, "`quarantined`, or empty"),
+        ("state", _S, "released: state after the release; died, dropped: state before, if it had ended"),
+        ("phase", _S, "`quarantined`, `ordered`, or empty"),
+        ("keep", _S, "acked, died: what is kept of the message, `message` or `headers`"),
         ("client", _S, "client that sent the request; on its last event"),
         ("uid", _I, "user that sent the request"),
         ("request", _S, "request id, as in the traffic log"),

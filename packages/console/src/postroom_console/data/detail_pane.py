@@ -74,6 +74,8 @@ def detail_lines(
         *_paused(queue, events, wall_ms),
         f"{tr('ready')} {figure(queue.ready)}  {tr('delayed')} {figure(queue.delayed)}  {tr('held')} {queue.held}",
         *([f"{tr('gathering')} {figure(queue.gathering)}"] if queue.gathering else []),
+        *([f"{tr('ordered')} {figure(queue.ordered)}"] if queue.ordered else []),
+        *([f"{tr('done')} {figure(queue.done)}"] if queue.done else []),
         *_policy(answers.get("status", {})),
         "",
         *_leases(queue, answers.get("list_inflight", {}), engine_now),

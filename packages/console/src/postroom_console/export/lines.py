@@ -46,6 +46,8 @@ def of_queue(entry: Mapping[str, Any]) -> Fields:
         "delayed": entry["delayed"] + entry.get("gathering", 0),
         "held": entry.get("held", 0),
         "gathering": entry.get("gathering"),
+        "done": entry.get("done"),
+        "ordered": entry.get("ordered"),
         "dead": entry["dlq"],
         "oldestReadyAgeMs": entry.get("oldestReadyAgeMs"),
         "oldestLeaseAgeMs": entry.get("oldestLeaseAgeMs"),
@@ -54,6 +56,7 @@ def of_queue(entry: Mapping[str, Any]) -> Fields:
         "publishPaused": bool(paused.get("publish")),
         "consumePaused": bool(paused.get("consume")),
         "reasons": dict(entry.get("reasons") or {}),
+        "tally": dict(entry["tally"]) if entry.get("tally") else None,
         "totals": dict(entry.get("totals") or {}),
     }
 
@@ -70,6 +73,7 @@ def of_lease(entry: Mapping[str, Any]) -> Fields:
         "leasedEngineMs": entry.get("leasedAtEngineMs"),
         "untilEngineMs": entry.get("leaseUntilEngineMs"),
         "ofDead": True if entry.get("state") == "dead" else None,
+        "phase": entry.get("phase") if entry.get("state") != "dead" else None,
     }
 
 
@@ -86,6 +90,7 @@ def of_leased(event: Event) -> Fields:
         "leasedEngineMs": event["engineMs"],
         "untilEngineMs": event["untilEngineMs"],
         "ofDead": event.get("ofDead"),
+        "phase": event.get("phase"),
     }
 
 

@@ -17,7 +17,28 @@ _COUNTS: Final = ("ready", "inflight", "delayed", "held", "dead")
 _TOTALS: Final = frozenset(COUNTED_TYPES)
 #: Events about a message that change no count.
 _UNCOUNTED: Final = frozenset(
-    {EventType.LEASE_EXTENDED, EventType.QUARANTINED, EventType.RETARGETED, EventType.RESCHEDULED}
+    {
+        EventType.LEASE_EXTENDED,
+        EventType.ACTIVATED,
+        EventType.QUARANTINED,
+        EventType.RETARGETED,
+        EventType.RESCHEDULED,
+    }
+)
+
+
+#: Totals of certain deaths and drops, by their reason code.
+_ALSO_COUNTED: Final = {"MESSAGE_EXPIRED": "expired", "ABANDONED": "abandoned"}
+#: What the line of a queue does not have once an event has changed it.
+_UNKNOWN: Final = (
+    "oldestReadyAgeMs",
+    "oldestLeaseAgeMs",
+    "oldestDeadAgeMs",
+    "queueBytes",
+    "reasons",
+    "gathering",
+    "ordered",
+    "tally",
 )
 
 
@@ -73,8 +94,9 @@ class QueueFold:
         if row and not event.get("ofDead"):
             totals = row["totals"]
             totals[kind] = totals.get(kind, 0) + 1
-            if (event.get("failure") or {}).get("reasonCode") == "MESSAGE_EXPIRED":
-                totals["expired"] = totals.get("expired", 0) + 1
+            also = _ALSO_COUNTED.get((event.get("failure") or {}).get("reasonCode", ""))
+            if also:
+                totals[also] = totals.get(also, 0) + 1
 
     def _count_message(self, event: Event, kind: str, queue: str) -> None:
         key = event["key"]
@@ -101,6 +123,8 @@ class QueueFold:
             return "ready"
         if kind == EventType.UNHELD:
             return "held"
+        if kind in (EventType.DIED, EventType.DROPPED) and "state" in event:
+            return str(event["state"])
         if kind == EventType.REPROCESSED or event.get("state") == "dead":
             return "dead"
         if kind in (EventType.ACKED, EventType.DROPPED) and self._was_dead(event["key"], event["id"]):
@@ -118,14 +142,14 @@ class QueueFold:
         if row is None:
             nothing = dict.fromkeys(("ready", "inflight", "delayed", "dlq"), 0)
             row = self._rows[queue] = of_queue({"queue": queue, **nothing})
-        for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs", "queueBytes", "reasons", "gathering"):
+        for name in _UNKNOWN:
             row[name] = None
         return row
 
     def _count(self, event: Event, queue: str, state: str, by: int) -> None:
         row = self._row(event, queue)
         if row:
-            row[state] += by
+            row[state] = (row[state] or 0) + by
 
     def rows(self) -> Iterator[Fields]:
         """The lines of all queues. One that an event changed behind its page has no ages, bytes and reasons."""
@@ -147,6 +171,8 @@ class QueueFold:
 def _after(event: Event, kind: str, before: str | None) -> tuple[str | None, int]:
     """The state of a message after an event, and the engine time at which it is due."""
     due = event.get("dueEngineMs", 0)
+    if kind == EventType.ACKED and "keep" in event:
+        return "done", 0
     if kind in (EventType.ACKED, EventType.DROPPED):
         return None, 0
     if kind == EventType.PUBLISHED:

@@ -14,10 +14,12 @@ from ..schema import columns as c
 from ..schema.columns import time_of
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .depth_hourly import STATES
+from .depth_hourly import STATES as DEPTH_STATES
 from .lineage import ROOT, with_undone
 from .thresholds import Given, Threshold, chosen
 
+#: Every state in which a queue may have messages.
+STATES: Final = (*DEPTH_STATES, "done")
 #: Reasons for which a message is dropped, by flow; any other reason is ``dropped_failed``.
 DROPS: Final = {"dropped_expired": "MESSAGE_EXPIRED", "dropped_purged": "PURGED", "dropped_limits": "QUEUE_FULL"}
 #: Flows into a queue, and out of it.
@@ -42,7 +44,7 @@ SCHEMA: Final = StructType(
         c.column("opening", c.INTEGER, "messages at the start, including dead letters"),
         c.column("published", c.INTEGER, "plus messages published"),
         c.column("moved_in", c.INTEGER, "plus messages moved in from other queues"),
-        c.column("acked", c.INTEGER, "minus messages acknowledged"),
+        c.column("acked", c.INTEGER, "minus messages acknowledged and not kept"),
         c.column("dropped_expired", c.INTEGER, "minus messages expired"),
         c.column("dropped_purged", c.INTEGER, "minus messages purged"),
         c.column("dropped_limits", c.INTEGER, "minus messages dropped by a limit"),
@@ -223,7 +225,7 @@ def flows(frames: Frames, anchors: DataFrame) -> DataFrame:
     """Every event between two snapshots, at the ``number`` of the later one, with the ``queue`` that it changes, its
     ``flow`` (null for none) and ``by``: 1, or -1 if a restore undid an event that was counted before."""
     events = with_undone(frames["events"], frames["epochs"])
-    columns = (*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", "by")
+    columns = (*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", "keep", "by")
     counted = events.withColumn("by", F.lit(1)).select(*columns)
     undone = events.where("undone_epoch is not null").withColumns(
         {"epoch": F.col("undone_epoch"), "event": F.lit(0).cast("bigint"), "by": F.lit(-1)}
@@ -256,7 +258,8 @@ def _flows() -> Column:
     for flow, code in DROPS.items():
         dropped = F.when(reason == code, flow).otherwise(dropped)
     leaves = kind.isin("moved", "reprocessed") & (to != queue)
-    one = F.when(kind.isin("published", "acked"), kind).when(kind == "dropped", dropped)
+    gone = (kind == "acked") & F.col("keep").isNull()  # what is kept is done, and still there
+    one = F.when((kind == "published") | gone, kind).when(kind == "dropped", dropped)
     none = F.lit(None).cast("string")
     return F.when(leaves, F.array(_flow(queue, F.lit("moved_out")), _flow(to, F.lit("moved_in")))).otherwise(
         F.array(_flow(queue, F.coalesce(one, none)))

@@ -194,7 +194,7 @@ def _evidence() -> Column:
 
 
 def fates(frames: Frames, last: DataFrame) -> DataFrame:
-    """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``gone``), its last queue,
+    """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``done``, ``gone``), its last queue,
     and the events that say so. Events that a restore undid, and those after the last snapshot, are left out.
 
     :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
@@ -204,7 +204,7 @@ def fates(frames: Frames, last: DataFrame) -> DataFrame:
     until_last = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
         place <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
     )
-    ended, published, fate = kind.isin(*_ENDS), kind == "published", _fate()
+    ended, published, fate = kind.isin(*_ENDS) & F.col("keep").isNull(), kind == "published", _fate()
     return (
         until_last.withColumn("_fate", fate)
         .groupBy(*ROOT, "message")
@@ -255,7 +255,8 @@ def _fate() -> Column:
     kind = F.col("type")
     given_back = F.when(F.col("state") == "dead", "dead").otherwise("waiting")
     return (
-        F.when(kind.isin(*_ENDS), "gone")
+        F.when((kind == "acked") & F.col("keep").isNotNull(), "done")
+        .when(kind.isin(*_ENDS), "gone")
         .when(kind.isin(*_WAITS), "waiting")
         .when(kind.isin("died", "quarantined"), "dead")
         .when(kind == "leased", F.when(F.coalesce("of_dead", F.lit(False)), "dead").otherwise("inflight"))

@@ -39,7 +39,8 @@ THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 _TIMES: Final = ("engine_ms", "wall_at", "day")
-#: Events that say whether a message is dead from then on. Those that end it do not say what it was before.
+#: Events that say whether a message is dead from then on. Those that end it do not say what it was before, unless it
+#: was done.
 _DEAD: Final = ("died", "quarantined")
 _ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
 _ENDS: Final = ("acked", "dropped")
@@ -116,10 +117,14 @@ def changes(steps: DataFrame) -> DataFrame:
     kind, queue, to = F.col("type"), F.col("queue"), F.coalesce("to", "queue")
     stays = to == queue
     of_dead = F.when(F.col("was_dead"), F.lit(1)).otherwise(F.lit(0))
+    was_done = F.coalesce(F.col("state") == "done", F.lit(False))  # it counted as neither
     made = (
         F.when(kind == "published", F.array(_change(queue, 1, 0)))
+        .when(
+            kind.isin("died", "dropped") & was_done, F.array(_change(queue, 0, F.when(kind == "died", 1).otherwise(0)))
+        )
         .when(kind.isin(*_ENDS), F.array(_change(queue, of_dead - 1, -of_dead)))
-        .when(kind == "died", F.array(_change(queue, -1, 1)))
+        .when(kind == "died", F.array(_change(queue, of_dead - 1, 1 - of_dead)))
         .when(stays & (kind == "reprocessed"), F.array(_change(queue, 1, -1)))
         .when(kind == "reprocessed", F.array(_change(queue, 0, -1), _change(to, 1, 0)))
         .when(~stays & (kind == "moved"), F.array(_change(queue, -1, 0), _change(to, 1, 0)))

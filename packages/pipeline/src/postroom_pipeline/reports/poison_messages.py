@@ -46,7 +46,7 @@ TROUBLE: Final = "true"
 
 _QUEUE: Final = ("device", "root", "epoch", "queue")
 #: Reasons that say nothing about the message: its time ran out, somebody decided, or space was short.
-_NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST")
+_NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST", "ABANDONED")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:

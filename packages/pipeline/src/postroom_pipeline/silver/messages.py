@@ -74,7 +74,9 @@ def build(events: DataFrame) -> DataFrame:
     type_ = F.col("type")
     is_lease = (type_ == "leased") & ~F.coalesce("of_dead", F.lit(False))
     state = F.coalesce(*(F.when(type_ == name, F.lit(after)) for name, after in _STATES.items()))
-    rows = events.where("message IS NOT NULL").groupBy(*MESSAGES.key)
+    # What becomes of a message that was done is no end of its own.
+    later = (type_ == "dropped") & F.coalesce(F.col("state") == "done", F.lit(False))
+    rows = events.where(F.col("message").isNotNull() & ~later).groupBy(*MESSAGES.key)
     messages = rows.agg(
         _first(F.lit(True), "queue", "day", "clock_suspect").alias("birth"),
         _first(

@@ -27,7 +27,10 @@ _STATES: Final = (
     mark("inflight"),
     mark("held"),
     mark("dead"),
+    mark("done"),
 )  # also fields of Queue
+#: States that few queues have; shown if there is a message in them.
+_RARE: Final = ("gathering", "done")
 _PAGE: Final = 200
 
 
@@ -102,7 +105,7 @@ class QueueView(PagedView):
         words = [f"{clean(self._queue)}:"]
         for state in _STATES:
             number = figure(getattr(queue, state)) if queue else "-"
-            if state == "gathering" != self._state and number in ("0", "-"):  # few queues gather
+            if state in _RARE and state != self._state and number in ("0", "-"):
                 continue
             words.append(f"[{tr(state)} {number}]" if state == self._state else f"{tr(state)} {number}")
         words += [self.pages.range_text(self.answer()), self.marked_text()]

@@ -27,6 +27,7 @@ from ...model.records import (
     CLAIM_END,
     FACT_DRAINING,
     FACT_POLICY_PATTERNS,
+    ORDERED,
     SCHEDULE,
     Entry,
     QueueRecord,
@@ -142,8 +143,8 @@ def exported_message(data: Any) -> Exported:
         raise invalid(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
     if data.get("state") not in list(State):
         raise invalid(what, f"state must be one of {', '.join(State)}")
-    if data.get("phase", "") not in ("", QUARANTINED):
-        raise invalid(what, f"phase must be {QUARANTINED!r}, or not be there")
+    if data.get("phase", "") not in ("", QUARANTINED, ORDERED):
+        raise invalid(what, f"phase must be {QUARANTINED!r} or {ORDERED!r}, or not be there")
     if data.get("fallbackEngineMs") and not data.get("target"):
         raise invalid(what, "fallbackEngineMs is when its target ends, and it has no target")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})

@@ -176,7 +176,11 @@ class _EventWriter:
         self._publish(message, due if waits and not failures else 0)
         was_reprocessed = self._fail_all(entry, failures, due)
         counted = failures[-1]["attempt"] if failures and not was_reprocessed else 0
-        if entry.state is not State.DEAD and entry.attempt > counted:
+        if entry.state is State.DONE:
+            at = self._here(entry.dead_at)
+            lease = self._lease(entry, entry.attempt, entry.consumer_id, at)
+            self._about(EventType.ACKED, entry, engineMs=at, lease=lease, heldMs=0, keep="message")
+        elif entry.state is not State.DEAD and entry.attempt > counted:
             was_reprocessed = True
             at = self._here(entry.leased_at or entry.created)
             lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # a released delivery does not count

@@ -49,7 +49,7 @@ def failure(entry: Entry, code: ReasonCode, reason: str) -> dict[str, Any]:
 
 def dropped(entry: Entry, code: ReasonCode, reason: str) -> list[Draft]:
     """The counted event that removes a message without processing."""
-    return [gone(EventType.DROPPED, entry) | {"failure": failure(entry, code, reason)}]
+    return [gone(EventType.DROPPED, entry) | _former_state(entry) | {"failure": failure(entry, code, reason)}]
 
 
 def died(context: Context, entry: Entry, why: dict[str, Any], phase: str = "") -> list[Draft]:
@@ -57,8 +57,10 @@ def died(context: Context, entry: Entry, why: dict[str, Any], phase: str = "") -
     queue stores no dead letters. If the queue has its maximum of them, the oldest are evicted first."""
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     if not policy.dlq_enabled:
-        return [gone(EventType.DROPPED, entry) | {"failure": why}]
+        return [gone(EventType.DROPPED, entry) | _former_state(entry) | {"failure": why}]
     end = about(EventType.DIED, entry) | {"failure": why}
+    if entry.state in (State.DONE, State.DEAD, State.HELD):
+        end["state"] = entry.state
     if phase:
         end["phase"] = phase
     if entry.state is State.DEAD:  # it has its place among them
@@ -68,6 +70,12 @@ def died(context: Context, entry: Entry, why: dict[str, Any], phase: str = "") -
         replace(entry, state=State.DEAD, lease_id="", consumer_id="")
     )
     return drafts
+
+
+def _former_state(entry: Entry) -> Draft:
+    """The state of a message that has ended before it dies or is dropped, as a field of that event: its readers need
+    not know what it was."""
+    return {"state": entry.state} if entry.state is State.DONE else {}
 
 
 def abandoned(context: Context, entry: Entry, reason: str) -> list[Draft]:
