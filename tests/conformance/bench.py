@@ -17,6 +17,7 @@ import orjson
 
 from postroom_common.codec import Request as WireRequest
 from postroom_common.events import Event, decode_event
+from postroom_common.protocol import State
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox.codec import plain
@@ -249,6 +250,7 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
         "bodies": {key: store.message(entry) for key in keys if (entry := store.get(key))},
         "queues": {name: store.queue(name) for name in queues},
         "dead": {name: [entry.key for entry in store.pages.dead(name, (-1, -1), 1000)] for name in queues},
+        "done": {name: [entry.key for entry in store.pages.scan(name, State.DONE, (), 1000)[0]] for name in queues},
         "next": {name: getattr(store.next_ready(name, "c1"), "key", None) for name in queues},
         "oldest": {name: getattr(store.pages.oldest_ready(name), "key", None) for name in queues},
         "facts": {name: store.get_kv(name) for name in ("epoch", "pins")},

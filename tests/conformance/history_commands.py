@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.conformance.history_messages import EXPIRES, Message, New
+from tests.conformance.history_messages import ALIVE, EXPIRES, Message, New
 from tests.conformance.history_model import GATHERS, Model, gathers
 from tests.conformance.history_policies import POLICIES
 
@@ -50,6 +50,7 @@ CONSUME = st.tuples(
     st.sampled_from([0, 0, 0, 1, 3]),
 )
 SETTLE = st.tuples(st.sampled_from(["ack", "nack", "retry", "retry", "release", "extend"]), NUMBER, HOW)
+ACTIVATE = st.tuples(st.just("activate"), NUMBER, HOW)
 RETRY_IN = st.tuples(st.just("retry in"), NUMBER, HOW, st.sampled_from([0, 1, 700, 10_000]))
 FAILED = st.one_of(st.tuples(st.sampled_from(["nack", "retry"]), NUMBER, HOW), RETRY_IN)
 #: Several at once.
@@ -65,11 +66,14 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("reprocess all"), st.sampled_from(["a", "b", "a.dlq"]), st.sampled_from(["", *QUEUES])),
     st.tuples(st.just("quarantine"), NUMBER, st.sampled_from([True, True, False])),
     st.tuples(st.just("drop"), NUMBER),
+    st.tuples(st.just("abandon"), NUMBER),
     st.tuples(st.sampled_from(["hold", "unhold"]), NUMBER),
     st.tuples(st.just("move"), NUMBER, QUEUE),
     st.tuples(st.just("move all"), ANY_QUEUE, st.sampled_from(["", "ready", "delayed", "held", "gathering"])),
     st.tuples(
-        st.just("purge"), ANY_QUEUE, st.sampled_from(["", "", "ready", "delayed", "held", "gathering", "dead", "dead"])
+        st.just("purge"),
+        ANY_QUEUE,
+        st.sampled_from(["", "", "ready", "delayed", "held", "gathering", "dead", "dead", "done", "any"]),
     ),
 )
 #: What is said of queues.
@@ -82,9 +86,9 @@ OF_QUEUES = st.one_of(
 #: None: it is deleted.
 PLAN = st.one_of(st.tuples(NEW, st.sampled_from([10, 30, 90]), st.sampled_from(["skip", "once", "all"])), st.none())
 SCHEDULE = st.tuples(st.just("schedule"), st.sampled_from(SCHEDULES), PLAN)
-COMMANDS = st.one_of(PUBLISH, CONSUME, SETTLE, RETRY_IN, BATCHES, OPERATIONS, OF_QUEUES, SCHEDULE)
+COMMANDS = st.one_of(PUBLISH, CONSUME, SETTLE, ACTIVATE, RETRY_IN, BATCHES, OPERATIONS, OF_QUEUES, SCHEDULE)
 #: What fills queues and has much in flight.
-WORK = st.one_of(PUBLISH, CONSUME)
+WORK = st.one_of(PUBLISH, CONSUME, PUBLISH, CONSUME, ACTIVATE)
 
 
 def request(command: Command, model: Model) -> Wire:
@@ -117,7 +121,7 @@ def request(command: Command, model: Model) -> Wire:
             return name, "c1", {"queue": queue, "operation": operation}
         case ("policy", queue, number):
             return "set_policy", "c1", {"queue": queue, "policy": POLICIES[number].wire()}
-        case ("ack" | "nack" | "retry" | "retry in" | "release" | "extend", *_):
+        case ("ack" | "nack" | "retry" | "retry in" | "release" | "extend" | "activate", *_):
             return _settled(command, model)
     return _operated(command, model)
 
@@ -145,6 +149,8 @@ def _operated(command: Command, model: Model) -> Wire:
             return "reprocess_dlq", "c1", {"messageKey": key} | ({"to": target} if target else {})
         case ("quarantine", number, wanted):
             return "quarantine_dlq", "c1", {"messageKey": _key(model, number, "dead"), "quarantined": wanted}
+        case ("abandon", number):
+            return "abandon", "c1", {"messageKey": _key(model, number, *ALIVE, "dead", "done")}
         case ("drop", number):
             return "drop_dlq", "c1", {"messageKey": _key(model, number, "dead")}
         case ("reprocess all", name, target):

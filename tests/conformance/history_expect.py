@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.conformance.bench import Sent
 from tests.conformance.history_commands import Command, other
-from tests.conformance.history_messages import EXPIRES, WAITS, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_messages import ALIVE, EXPIRES, WAITS, Message, New, Schedule, Waiting, nothing
 from tests.conformance.history_model import VISIBILITY_MS, Model, Refused
 
 
@@ -44,6 +44,8 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
             assert (first.data["reprocessed"], first.data["next"]) == (len(letters), "")
             for message in letters:
                 model.reprocess(message, target or message.queue)
+        case ("abandon", _):
+            _abandoned(first, model)
         case ("hold" | "unhold" | "move", *_):
             _operated(command, first, model)
         case ("move all" | "purge", *_):
@@ -118,7 +120,7 @@ def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
 def _acked_and_published(command: Command, sent: Sent, model: Model) -> Model:
     """All of it or nothing: the model as it was, if anything is refused."""
     news, payload, trial = command[-1], sent.request.wire.payload, model.copied()
-    code = _settling_code(payload, trial)
+    code = _settling_code(command[0], payload, trial)
     if code == "OK":
         _settled(command, payload, Reported(code, {}), trial)
         try:
@@ -165,6 +167,15 @@ def _with_letter(command: Command, sent: Sent, model: Model) -> None:
             message.state = "gone"
 
 
+def _abandoned(sent: Sent, model: Model) -> None:
+    message = model.find(sent.request.wire.payload["messageKey"])
+    if message is None:
+        assert sent.code == "ERR_MESSAGE_NOT_FOUND"
+        return
+    model.abandon(message)
+    assert sent.data == {"state": "dropped" if message.state == "gone" else "dead"}
+
+
 def _operated(command: Command, sent: Sent, model: Model) -> None:
     name = command[0]
     message = model.find(sent.request.wire.payload["messageKey"])
@@ -189,12 +200,13 @@ def _operated_all(command: Command, sent: Sent, model: Model) -> None:
     if queue not in model.queues:
         assert sent.code == "ERR_QUEUE_NOT_FOUND"
         return
-    states = (state,) if state else (*EXPIRES, "held")
-    found = [message for message in model.in_state(queue, *states) if message.is_free]
+    states = {"": (*EXPIRES, "held"), "any": (*ALIVE, "dead", "done")}.get(state, (state,))
+    found = [message for message in model.in_state(queue, *states) if message.is_free or state == "any"]
     assert sent.data["purged" if name == "purge" else "moved"] == len(found)
     for message in found:
         if name == "purge":
             message.state = "gone"
+            message.end_lease()
         else:
             model.move(message, other(queue))
 
@@ -219,7 +231,7 @@ def _said(command: Command, sent: Sent, model: Model) -> None:
             (paused.add if name == "pause" else paused.discard)(queue)
 
 
-def _settling_code(payload: dict[str, Any], model: Model) -> str:
+def _settling_code(name: str, payload: dict[str, Any], model: Model) -> str:
     """What is answered to whoever settles a delivery."""
     message = model.find(payload["messageKey"])
     if message is None:
@@ -227,12 +239,14 @@ def _settling_code(payload: dict[str, Any], model: Model) -> str:
     if not message.lease:
         return "ERR_LEASE_EXPIRED"
     holds = payload["leaseId"] == message.lease if "leaseId" in payload else payload["consumerId"] == message.consumer
+    if holds and message.ordered and name not in ("release", "extend", "activate"):
+        return "ERR_BAD_STATE"
     return "OK" if holds else "ERR_LEASE_MISMATCH"
 
 
 def _settled(command: Command, payload: dict[str, Any], reported: Reported, model: Model) -> None:
     name, delay = command[0], command[3:] if command[0] == "retry in" else ()
-    assert reported.code == _settling_code(payload, model)
+    assert reported.code == _settling_code(name, payload, model)
     if reported.code == "OK":
         message = model.find(payload["messageKey"])
         assert message is not None
@@ -243,9 +257,13 @@ def _settle(name: str, message: Message, delay: tuple[int, ...], reported: Repor
     if name == "extend":
         message.until = model.now + 4000
         assert reported.data["leaseUntilEngineMs"] == message.until
+    elif name == "activate":
+        if message.ordered:
+            message.ordered, message.attempt, message.until = False, message.attempt + 1, model.now + VISIBILITY_MS
+        assert reported.data["message"]["attempt"] == message.attempt
+        assert reported.data["lease"]["leaseUntilEngineMs"] == message.until
     elif name in ("ack", "ack and publish"):
-        message.state = "gone"
-        message.end_lease()
+        model.complete(message)
     elif name in ("retry", "retry in"):
         model.fail(message, delay[0] if delay else None, nacked=True)
     elif message.state == "dead":
@@ -253,6 +271,6 @@ def _settle(name: str, message: Message, delay: tuple[int, ...], reported: Repor
     elif name == "nack":
         model.bury(message)
     else:
-        message.state, message.attempt = "ready", message.attempt - 1
+        message.state, message.attempt = "ready", message.attempt - (not message.ordered)
         model.put_back(message)
         message.end_lease()

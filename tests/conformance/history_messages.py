@@ -49,6 +49,7 @@ class Message:
     until: int = 0
     died: int = 0
     apart: bool = False
+    ordered: bool = False  # its lease is in the first phase
     parts: int = 0  # of a gathered one
 
     @property
@@ -62,7 +63,7 @@ class Message:
         return not self.lease and not self.apart
 
     def end_lease(self) -> None:
-        self.lease, self.consumer, self.until = "", "", 0
+        self.lease, self.consumer, self.until, self.ordered = "", "", 0, False
 
 
 @dataclass(eq=False)

@@ -66,6 +66,14 @@ class Model:
         """Dead letters, oldest death first."""
         return sorted(self.in_state(queue, "dead"), key=lambda m: (m.died, m.order))
 
+    def done(self, queue: str) -> list[Message]:
+        """Messages that are done, oldest end first."""
+        return sorted(self.in_state(queue, "done"), key=lambda m: (m.died, m.order))
+
+    def surplus_of_done(self, queue: str) -> int:
+        most = self.of(queue).done_most
+        return max(0, len(self.done(queue)) - most) if most else 0
+
     def dues(self) -> Iterator[int]:
         """The times at which something happens by itself, but for chores."""
         for message in self.messages:
@@ -96,6 +104,8 @@ class Model:
             self.claims = {name: one for name, one in self.claims.items() if not 0 < one[1] <= self.now}
             for queue in self.queues:
                 self.keep_few(queue, self.letters(queue)[:-1], self.of(queue).dlq_most)
+                for one in self.done(queue)[: self.surplus_of_done(queue)]:
+                    one.state = "gone"
         assert next(born, None) is None
         for one in [w for w in self.waiting if w.until <= self.now]:
             self.waiting.remove(one)
@@ -106,6 +116,7 @@ class Model:
     def has_chores(self) -> bool:
         """Whether something waits for the next chores."""
         surplus = any(0 < self.of(queue).dlq_most < len(self.letters(queue)) for queue in self.queues)
+        surplus |= any(self.surplus_of_done(queue) for queue in self.queues)
         over = any(0 < until <= self.now for _, until in self.claims.values())
         return surplus or over or any(one.next <= self.now for one in self.schedules.values())
 
@@ -139,7 +150,10 @@ class Model:
     def fail(self, message: Message, delay_ms: int | None = None, nacked: bool = False) -> None:
         """A delivery has failed. A dead letter stays one."""
         policy = self.of(message.queue)
-        if message.state != "dead":
+        if message.ordered:
+            message.state = "ready"
+            self.put_back(message)
+        elif message.state != "dead":
             counts = policy.nack_counts or not nacked
             if counts and message.attempt >= max(1, policy.limit):
                 self.bury(message)
@@ -159,10 +173,30 @@ class Model:
     def bury(self, message: Message) -> None:
         """A message dies, and the oldest letters give way to it."""
         policy = self.of(message.queue)
-        if policy.dead_letters:
+        if policy.dead_letters and message.state != "dead":
             self.keep_few(message.queue, self.letters(message.queue), policy.dlq_most - 1)
         message.state, message.died = ("dead" if policy.dead_letters else "gone"), self.now
         message.end_lease()
+
+    def complete(self, message: Message) -> None:
+        """A message is done, and stays if the policy says so; a dead letter does not."""
+        kept = message.state != "dead" and self.of(message.queue).keep_done != "none"
+        message.state, message.died = "done" if kept else "gone", self.now
+        if kept and self.of(message.queue).keep_done == "headers":
+            message.parts = min(message.parts, 1)
+        message.end_lease()
+
+    def abandon(self, message: Message) -> None:
+        """A message is given up, whatever it was."""
+        policy = self.of(message.queue)
+        message.apart = False
+        if policy.keep_abandoned == "none":
+            message.state = "gone"
+            message.end_lease()
+            return
+        self.bury(message)
+        if policy.keep_abandoned == "headers":
+            message.parts = min(message.parts, 1)
 
     def keep_few(self, queue: str, among: list[Message], most: int) -> None:
         """Drop the oldest free ones ``among`` the letters of a queue while these are too many."""
@@ -245,6 +279,7 @@ class Model:
         message.state, message.attempt, message.apart = "ready", 0, False
         if queue != message.queue:
             self.move(message, queue)
+        self.put_back(message)
         ttl_s = self.of(queue).ttl_s
         message.expires = self.now + 1000 * ttl_s if ttl_s else 0
 
@@ -306,16 +341,21 @@ class Model:
         return count > 0
 
     def lease(self, message: Message, reported: list[dict[str, Any]], consumer: str, visibility_ms: int) -> None:
-        attempt = message.attempt + (message.state != "dead")
+        policy = self.of(message.queue)
+        ordered = policy.ordered_s > 0 and message.state != "dead"
+        if ordered:
+            visibility_ms = 1000 * policy.ordered_s
+        attempt = message.attempt + (message.state != "dead" and not ordered)
         for data in reported:
             assert data["message"]["messageKey"] == message.key
             assert data["message"]["attempt"] == attempt
             assert len(data["message"].get("parts", ())) == message.parts
             assert data["lease"]["consumerId"] == consumer
+            assert data["lease"].get("phase") == ("ordered" if ordered else None)
             assert data["lease"]["leaseUntilEngineMs"] == self.now + visibility_ms
         if message.state != "dead":
             message.state, message.attempt = "inflight", attempt
-        message.consumer, message.until = consumer, self.now + visibility_ms
+        message.consumer, message.until, message.ordered = consumer, self.now + visibility_ms, ordered
         message.lease = reported[0]["lease"]["leaseId"]
         assert message.lease not in [lease for _, lease, _ in self.leases]
         self.leases.append((message, message.lease, consumer))

@@ -28,6 +28,10 @@ class Policy:
     at_end: bool = False
     nack_counts: bool = True
     gather_s: int = 0
+    ordered_s: int = 0
+    keep_done: str = "none"
+    done_most: int = 0
+    keep_abandoned: str = "message"
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -51,6 +55,9 @@ class Policy:
             "deduplication": {"mode": self.deduplication, "windowSec": self.window_s},
             "priority": {"oldestEvery": self.oldest_every},
             "gatherWindowSec": self.gather_s,
+            "orderedSec": self.ordered_s,
+            "done": {"keep": self.keep_done, "maxMessages": self.done_most},
+            "abandon": {"keep": self.keep_abandoned},
         }
 
     def delay_ms(self, attempt: int) -> int:
@@ -79,6 +86,10 @@ POLICIES = (
     Policy(limit=3, backoff="fixed", at_end=True),
     Policy(limit=2, at_end=True, nack_counts=False, oldest_every=2),
     Policy(limit=1, nack_counts=False, messages=2, overflow="drop-oldest", at_end=True),
+    Policy(ordered_s=2, at_end=True, keep_done="message", done_most=2),
+    Policy(ordered_s=1, inflight=1, keep_done="message", deduplication="while-present", keep_abandoned="headers"),
+    Policy(ordered_s=3, limit=1, dead_letters=False, keep_done="headers", messages=2),
+    Policy(keep_done="message", dlq_most=2, keep_abandoned="none", oldest_every=2),
 )
 #: That of the queue that gathers.
-GATHERING = Policy(limit=2, gather_s=2, inflight_per_consumer=2)
+GATHERING = Policy(limit=2, gather_s=2, inflight_per_consumer=2, keep_done="headers", keep_abandoned="headers")

@@ -20,7 +20,7 @@ from postroom_common.protocol import State
 from tests.conformance.bench import Bench, Sent, exported, picture
 from tests.conformance.history_commands import COMMANDS, QUEUES, WORK, Command, request
 from tests.conformance.history_expect import expect
-from tests.conformance.history_messages import EXPIRES
+from tests.conformance.history_messages import EXPIRES, Message
 from tests.conformance.history_model import CHORES_EVERY_MS, GATHERS, Model
 from tests.conformance.history_policies import GATHERING, POLICIES
 
@@ -161,7 +161,7 @@ class History(RuleBasedStateMachine):
             bench.run(sent)
         assert events == [len(bench.events()) for bench in self.benches]
         assert all((a.answer.data, a.code) == (again[0].answer.data, again[0].code) for a in again)
-        if first[0].request.command == "consume_next":
+        if first[0].request.command in ("consume_next", "activate"):
             held = [one for one in deliveries(first[0]) if self.is_held(one)]
             assert again[0].code == ("OK" if held else "ERR_LEASE_EXPIRED")
             if held:
@@ -221,12 +221,13 @@ class History(RuleBasedStateMachine):
                 assert entry.due == message.due
             assert entry.parts == max(0, message.parts - 1)
             assert (entry.lease_id, entry.consumer_id) == (message.lease, message.consumer)
-            assert (entry.lease_until, entry.phase) == (message.until, "quarantined" if message.apart else "")
+            assert (entry.lease_until, entry.phase) == (message.until, _phase(message))
         assert pictures[0]["queues"].keys() == self.model.queues
         for queue in self.model.queues:
             counts = {state: len(self.model.in_state(queue, state)) for state in State}
             assert pictures[0]["queues"][queue].counts == counts
             assert pictures[0]["dead"][queue] == [letter.key for letter in self.model.letters(queue)]
+            assert pictures[0]["done"][queue] == [one.key for one in self.model.done(queue)]
 
     @invariant()
     def all_journals_are_the_same(self) -> None:
@@ -248,6 +249,10 @@ class History(RuleBasedStateMachine):
             answers = [[(a.data, a.error and a.error.code) for a in sent.answers] for sent in pair]
             assert all(answer == answers[0] for answer in answers) and len(answers[0]) <= 1
             assert not (answers[0] and id(pair[0]) in parked)
+
+
+def _phase(message: Message) -> str:
+    return "quarantined" if message.apart else "ordered" if message.ordered else ""
 
 
 History.TestCase.settings = settings(

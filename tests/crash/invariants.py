@@ -29,7 +29,7 @@ _EVENTS = {
     "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
     "set_policy": "policy_set", "import_state": "imported", "hold": "held", "unhold": "unheld", "move": "moved",
-    "set_policy_patterns": "policy_patterns_set",
+    "set_policy_patterns": "policy_patterns_set", "activate": "activated", "abandon": "died",
     "purge": "dropped", "delete_queue": "queue_deleted", "drain": "drain_set", "quarantine_dlq": "quarantined",
     "drop_dlq": "dropped", "publish_batch": "published", "ack_batch": "acked", "nack_batch": "retried",
     "ack_and_publish": "published", "set_schedule": "schedule_set", "delete_schedule": "schedule_deleted",
@@ -79,7 +79,7 @@ def _codes_of_overtaken(sent: Sent, events: list[Event]) -> Iterator[str]:
     for event in events:
         if event["type"] in _LEASE_ENDS and event.get("by", {}).get("request") in sent.overtaken_by:
             assert event["lease"] == sent.payload["leaseId"]
-            yield _LEASE_ENDS[event["type"]]
+            yield "ERR_LEASE_EXPIRED" if "keep" in event else _LEASE_ENDS[event["type"]]
 
 
 def _check_answers(sent: Sent, codes: set[str], events: list[Event]) -> None:
@@ -96,7 +96,7 @@ def _check_answers(sent: Sent, codes: set[str], events: list[Event]) -> None:
 
 def _delivery_is_over(sent: Sent, events: list[Event]) -> bool:
     """Whether the answer was a delivery that has ended since."""
-    if sent.command != "consume_next" or not sent.data.get("message"):
+    if sent.command not in ("consume_next", "activate") or not sent.data.get("message"):
         return False
     lease_id = sent.data["lease"]["leaseId"]
     return any(event["type"] in _LEASE_ENDS and event.get("lease") == lease_id for event in events)
@@ -157,7 +157,8 @@ def _check_deliveries(client: Client, ledger: Ledger) -> None:
     delivered: Counter[str] = Counter()
     for queue in sorted(queues):
         client.ask("resume", queue=queue)
-        while message := client.ask("consume_next", queue=queue, consumerId="me", payloadAs="value").data["message"]:
+        take = {"queue": queue, "consumerId": "me", "payloadAs": "value", "orderedSec": 0}
+        while message := client.ask("consume_next", **take).data["message"]:
             delivered[message["messageKey"]] += 1
             bodies = sorted(part["payload"] for part in message.get("parts", ())) or message["payload"]
             assert bodies == published[message["messageKey"]], f"not what was published: {message}"
@@ -165,7 +166,7 @@ def _check_deliveries(client: Client, ledger: Ledger) -> None:
             assert client.settle(lease, "ack").code == "OK"
     # A message dies at the end of its last lease.
     ended = Counter(key for queue in queues for key in _dead(client, queue) if states[key] == "inflight")
-    alive = Counter(key for key, state in states.items() if state not in ("dead", "gone"))
+    alive = Counter(key for key, state in states.items() if state not in ("dead", "done", "gone"))
     assert delivered + ended == alive, f"lost {alive - delivered - ended}, too many {delivered + ended - alive}"
 
 

@@ -166,6 +166,35 @@ def _gather(client: Client) -> None:
     client.ask("publish", queue="gathered", message="its part")
 
 
+def _activate(client: Client) -> None:
+    """Leases in their first phase: one is activated and settled, one released, one ends."""
+    client.ask("set_policy", queue="ordered", policy={"orderedSec": 10})
+    for number in range(3):
+        client.ask("publish", queue="ordered", message=f"ordered {number}")
+    client.server.checkpoint()
+    leases = [client.ask("consume_next", queue="ordered", consumerId="me").data.get("lease") for _ in range(3)]
+    if leases[0] and client.settle(leases[0], "activate").data:
+        client.settle(leases[0], "nack", requeue=True, reason="later")
+    if leases[1]:
+        client.settle(leases[1], "release")
+    client.server.pass_ms(10_000)
+    client.turn()
+
+
+def _abandon(client: Client) -> None:
+    """Outcomes that are kept: a message that is done, one that is abandoned, and one that was both."""
+    client.ask("set_policy", queue="kept", policy={"done": {"keep": "message"}})
+    keys = [client.ask("publish", queue="kept", message=f"kept {number}").data.get("messageKey") for number in range(4)]
+    client.server.checkpoint()
+    for _ in range(2):
+        lease = client.ask("consume_next", queue="kept", consumerId="me").data.get("lease")
+        if lease:
+            client.settle(lease, "ack")
+    for key in (keys[0], keys[2]):
+        if key:
+            client.ask("abandon", messageKey=key, reason="no longer needed")
+
+
 def _settle_batch(client: Client, command: str, **fields: Any) -> None:
     items = [{name: lease[name] for name in ("messageKey", "leaseId")} for lease in _open_leases(client)[:2]]
     client.ask(command, items=[item | fields for item in items])
@@ -227,6 +256,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "quarantine_dlq": _quarantine,
     "drop_dlq": _asking("drop_dlq", queue="q"),
     "gather": _gather,
+    "activate": _activate,
+    "abandon": _abandon,
     "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),
     "ack_batch": lambda client: _settle_batch(client, "ack_batch"),
     "nack_batch": lambda client: _settle_batch(client, "nack_batch", requeue=True),

@@ -144,9 +144,11 @@ def _leased(event: Event, ledger: Ledger) -> None:
     else:
         assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due"
         assert message.target in ("", event["consumer"]), event
-        expected = event["attempt"] if event["req"] in ledger.imported else message.attempt + 1
-        assert event["attempt"] == expected > message.attempt, f"after attempt {message.attempt}: {event}"
+        ordered = event.get("phase") == "ordered"
+        expected = event["attempt"] if event["req"] in ledger.imported else message.attempt + (not ordered)
+        assert event["attempt"] == expected >= message.attempt, f"after attempt {message.attempt}: {event}"
         message.state, message.attempt = "inflight", event["attempt"]
+        message.phase = "ordered" if ordered else ""
     assert event["untilEngineMs"] > event["engineMs"], event
     assert event["lease"] not in ledger.leases, f"lease {event['lease']} is given twice"
     ledger.leases[event["lease"]] = event
@@ -175,10 +177,20 @@ def _extended(event: Event, ledger: Ledger) -> None:
     message.until = event["untilEngineMs"]
 
 
+def _activated(event: Event, ledger: Ledger) -> None:
+    message = _held(event, ledger, "inflight")
+    assert event["req"] in ledger.asked, f"activated unasked: {event}"
+    assert message.phase == "ordered", f"activated while it is active: {event}"
+    assert event["attempt"] == message.attempt + 1, f"after attempt {message.attempt}: {event}"
+    message.phase, message.attempt, message.until = "", event["attempt"], event["untilEngineMs"]
+
+
 def _acked(event: Event, ledger: Ledger) -> None:
     message = _held(event, ledger, "inflight", "dead")
     assert event["req"] in ledger.asked, f"acknowledged unasked: {event}"
-    message.state, message.lease = "gone", ""
+    assert message.phase != "ordered", f"acknowledged before it was activated: {event}"
+    assert message.state == "inflight" or "keep" not in event, f"a dead letter that is done: {event}"
+    message.state, message.lease = "done" if "keep" in event else "gone", ""
 
 
 def _released(event: Event, ledger: Ledger) -> None:
@@ -189,14 +201,16 @@ def _released(event: Event, ledger: Ledger) -> None:
         assert event["attempt"] == message.attempt, f"a dead letter has made {message.attempt} attempts: {event}"
         return
     assert "state" not in event, f"given back among the dead: {event}"
+    ordered = message.phase == "ordered"
     is_explained = event["req"] in ledger.asked or event["req"] in ledger.imported or event.get("undelivered")
-    assert is_explained, f"given back unasked: {event}"
-    assert event["attempt"] == message.attempt - 1, f"after attempt {message.attempt}: {event}"
-    message.state, message.attempt, message.due = "ready", event["attempt"], 0
+    assert is_explained or ordered, f"given back unasked: {event}"
+    assert event["attempt"] == message.attempt - (not ordered), f"after attempt {message.attempt}: {event}"
+    message.state, message.attempt, message.due, message.phase = "ready", event["attempt"], 0, ""
 
 
 def _retried(event: Event, ledger: Ledger) -> None:
     message = _held(event, ledger, "inflight")
+    assert message.phase != "ordered", f"failed before it was activated: {event}"
     assert event["dueEngineMs"] >= event["engineMs"]
     if "attempt" in event:  # given back
         assert event["attempt"] == message.attempt - 1 and event["failure"]["reasonCode"] == "NACKED", event
@@ -206,7 +220,11 @@ def _retried(event: Event, ledger: Ledger) -> None:
 
 def _died(event: Event, ledger: Ledger) -> None:
     message = _ended(event, ledger)
-    assert message.state != "dead", f"it was dead: {event}"
+    if event["failure"]["reasonCode"] == "ABANDONED":
+        former = message.state if message.state in ("dead", "done", "held") else None
+        assert event.get("state") == former, f"it was {message.state}: {event}"
+    else:
+        assert message.state != "dead", f"it was dead: {event}"
     message.state, message.lease, message.phase = "dead", "", event.get("phase", "")
 
 
@@ -217,11 +235,18 @@ def _dropped(event: Event, ledger: Ledger) -> None:
 
 def _ended(event: Event, ledger: Ledger) -> Message:
     """The message of an event that ends it: a delivery's, or one that ends for another reason."""
+    message, reason = ledger.messages[event["key"]], event["failure"]["reasonCode"]
+    if "lease" in event and reason in ("ABANDONED", "PURGED"):  # whoever has it, and in whatever state
+        assert event["lease"] == message.lease and event["req"] in ledger.asked, event
+        return message
     if "lease" in event:
         return _held(event, ledger, "inflight")
-    message, reason = ledger.messages[event["key"]], event["failure"]["reasonCode"]
     assert not message.lease, f"{event['type']} of {event['key']}, which is leased: {event}"
-    if message.state == "dead":
+    if reason == "ABANDONED":
+        assert message.state != "gone" and (event["req"] in ledger.asked or event["req"] in ledger.imported), event
+    elif message.state == "done":
+        assert reason in ("PURGED", "QUEUE_FULL") and event["state"] == "done", f"{event} while it is done"
+    elif message.state == "dead":
         assert reason in ("PURGED", "QUEUE_FULL"), f"{event} while it is dead"
         assert not message.phase or event["req"] in ledger.asked, f"{message.phase}, and dropped unasked: {event}"
     elif reason == "PURGED":
@@ -280,6 +305,7 @@ _RULES = {
     "part_appended": _part_appended,
     "leased": _leased,
     "lease_extended": _extended,
+    "activated": _activated,
     "acked": _acked,
     "released": _released,
     "retried": _retried,

@@ -61,16 +61,19 @@ def _leased_to_wire(
     return shown
 
 
-def delivery_to_wire(entry: Entry, payload_as: str, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    """A leased message and its lease, as ``consume_next`` returns them; ``payload_as`` as for that."""
+def delivery_to_wire(
+    entry: Entry, until: int, attempt: int, payload_as: str, store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    """A leased message and its lease, which ends at ``until`` (engine ms), as ``consume_next`` returns them.
+    ``attempt`` is the number of the delivery, ``payload_as`` is none, text or value."""
     lease = {
         "leaseId": entry.lease_id,
         "messageKey": entry.key,
         "consumerId": entry.consumer_id,
-        "leaseUntil": now.wall + entry.lease_until - now.engine,
-        "leaseUntilEngineMs": entry.lease_until,
+        "leaseUntil": now.wall + until - now.engine,
+        "leaseUntilEngineMs": until,
     }
-    message = _leased_to_wire(entry, payload_as, entry.attempt, store, policies)
+    message = _leased_to_wire(entry, payload_as, attempt, store, policies)
     return {"message": message, "lease": lease, "engineNowMs": now.engine}
 
 
@@ -159,7 +162,8 @@ def _activated(event: Event, store: Store, policies: Policies, now: Now) -> dict
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    return delivery_to_wire(entry, event.get("as", "text"), store, policies, now)
+    until, payload_as = event["untilEngineMs"], event.get("as", "text")
+    return delivery_to_wire(entry, until, event["attempt"], payload_as, store, policies, now)
 
 
 def _extended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:

@@ -194,8 +194,9 @@ def _evidence() -> Column:
 
 
 def fates(frames: Frames, last: DataFrame) -> DataFrame:
-    """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``done``, ``gone``), its last queue,
-    and the events that say so. Events that a restore undid, and those after the last snapshot, are left out.
+    """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``done``, ``gone``), its
+    last queue, and the events that say so. Events that a restore undid, and those after the last snapshot, are left
+    out.
 
     :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
     """

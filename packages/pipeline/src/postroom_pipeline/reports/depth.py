@@ -120,9 +120,8 @@ def changes(steps: DataFrame) -> DataFrame:
     was_done = F.coalesce(F.col("state") == "done", F.lit(False))  # it counted as neither
     made = (
         F.when(kind == "published", F.array(_change(queue, 1, 0)))
-        .when(
-            kind.isin("died", "dropped") & was_done, F.array(_change(queue, 0, F.when(kind == "died", 1).otherwise(0)))
-        )
+        .when(was_done & (kind == "died"), F.array(_change(queue, 0, 1)))
+        .when(was_done & (kind == "dropped"), F.array(_change(queue, 0, 0)))
         .when(kind.isin(*_ENDS), F.array(_change(queue, of_dead - 1, -of_dead)))
         .when(kind == "died", F.array(_change(queue, of_dead - 1, 1 - of_dead)))
         .when(stays & (kind == "reprocessed"), F.array(_change(queue, 1, -1)))

@@ -84,8 +84,8 @@ def activate(context: Context, fields: Fields) -> Decision:
     entry = _leased_message(context, fields)
     context.store.message(entry)
     if entry.phase != ORDERED:
-        shown = delivery_to_wire(entry, fields["payloadAs"], context.store, context.policies, context.now)
-        return Decision(data=shown)
+        shown = entry.lease_until, entry.attempt, fields["payloadAs"], context.store, context.policies, context.now
+        return Decision(data=delivery_to_wire(entry, *shown))
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     draft = about(EventType.ACTIVATED, entry)
     draft["attempt"] = entry.attempt + 1
