@@ -70,8 +70,8 @@ def purge(context: Context, fields: Fields) -> Decision:
     entries = selected.entries
     if not is_any:
         entries = [entry for entry in entries if not entry.lease_id and entry.phase != QUARANTINED]
-    elif not fields["dryRun"] and entries:  # others may come to a state that was looked through before
-        selected = Page(entries, "" if len(entries) == sum(record.counts.values()) else selected.next or _AGAIN)
+    elif len(entries) == sum(record.counts.values()):
+        selected = Page(entries, "")
     text = f"purged by {context.who.client_id}"
     drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
     if fields["resetTally"] and not selected.next:
@@ -175,7 +175,8 @@ def _selected(context: Context, fields: Fields, queue: str, allowed: tuple[State
     if after.startswith(_AGAIN):
         after, again = after[len(_AGAIN) :], after != _AGAIN
     page = select(context, queue, states, Filter(fields["filter"]), after, fields["limit"], _up_to(context, fields))
-    again |= not fields["dryRun"] and any(entry.order_key for entry in page.entries)
+    is_any = fields["state"] == _ANY  # others may come to a state that was looked through before
+    again |= not fields["dryRun"] and any(entry.order_key or is_any for entry in page.entries)
     return Page(page.entries, _AGAIN + page.next if again else page.next)
 
 

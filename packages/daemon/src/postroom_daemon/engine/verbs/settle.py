@@ -30,7 +30,7 @@ _DEAD: Final = State.DEAD
 def ack(context: Context, fields: Fields) -> Decision:
     """Acknowledge a message: it is gone, or done if the policy keeps it. Raises ``CommandError`` unless the caller has
     its lease, and that is active."""
-    entry = _active_message(context, fields)
+    entry = _leased_message(context, fields, is_active=True)
     keep = context.policies.effective(entry.queue, context.store.queue(entry.queue)).done_keep
     if keep == "none" or entry.state is _DEAD:
         draft = gone(_ACKED, entry)
@@ -44,7 +44,7 @@ def ack(context: Context, fields: Fields) -> Decision:
 def nack(context: Context, fields: Fields) -> Decision:
     """Fail a delivery: with ``requeue`` the policy decides about a retry, otherwise the message dies. Raises what
     ``ack`` raises."""
-    entry = _active_message(context, fields)
+    entry = _leased_message(context, fields, is_active=True)
     reason = fields["reason"]
     if entry.state is State.DEAD:
         return Decision([_released_dead_letter(entry)])
@@ -230,11 +230,11 @@ def _address(context: Context, queue: str) -> str:
     return dlq_name(queue, context.policies.effective(queue, context.store.queue(queue)))
 
 
-def _leased_message(context: Context, fields: Fields) -> Entry:
-    """The message that the caller has leased.
+def _leased_message(context: Context, fields: Fields, is_active: bool = False) -> Entry:
+    """The message that the caller has leased; ``is_active``: its lease must not be in the first phase.
 
-    Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH, and for a
-    request that names neither message nor lease.
+    Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH, ERR_BAD_STATE,
+    and for a request that names neither message nor lease.
     """
     key = fields["messageKey"] or key_by_lease(context, fields)
     entry = existing_message(context, key, _CONSUME)
@@ -250,14 +250,8 @@ def _leased_message(context: Context, fields: Fields) -> Entry:
         raise CommandError(ErrorCode.LEASE_MISMATCH, f"{key} is leased to another consumer; send its leaseId")
     if context.now.engine >= entry.lease_until:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the lease of {key} is over")
-    return entry
-
-
-def _active_message(context: Context, fields: Fields) -> Entry:
-    """As ``_leased_message``. Raises ``CommandError`` (ERR_BAD_STATE) if the lease is in its first phase."""
-    entry = _leased_message(context, fields)
-    if entry.phase == ORDERED:
-        text = f"{entry.key} is {ORDERED}: its lease must be activated first, or be released"
+    if is_active and entry.phase == ORDERED:
+        text = f"{key} is {ORDERED}: its lease must be activated first, or be released"
         raise CommandError(ErrorCode.BAD_STATE, text)
     return entry
 
