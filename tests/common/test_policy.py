@@ -9,8 +9,8 @@ from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
 
 #: What an unknown key is told that there is.
 TOP_LEVEL = (
-    "deduplication, dlq, expireAfterIdleSec, gatherWindowSec, limits, priority, retry, statistics, targetFallbackSec,"
-    " ttlAction, ttlSec, validation, visibilityTimeoutSec"
+    "abandon, deduplication, dlq, done, expireAfterIdleSec, gatherWindowSec, limits, orderedSec, priority, retry,"
+    " statistics, targetFallbackSec, ttlAction, ttlSec, validation, visibilityTimeoutSec"
 )
 
 
@@ -28,6 +28,9 @@ def test_without_layers_the_defaults_apply():
         },
         "dlq": {"enabled": True, "queue": "", "retentionDays": 14, "maxMessages": 0},
         "gatherWindowSec": 0,
+        "orderedSec": 0,
+        "done": {"keep": "none", "retentionDays": 0, "maxMessages": 0},
+        "abandon": {"keep": "message"},
         "ttlSec": 0,
         "ttlAction": "dead-letter",
         "targetFallbackSec": 0,

@@ -46,7 +46,7 @@ def more_work(bench: Bench, random: Random) -> None:
     """One group of something that gives messages other facts."""
     queue, messages = random.choice(list("abcde")), bench.store.pages.entries("", 1000)
     key = random.choice(messages).key if messages else ""
-    match random.randrange(10):
+    match random.randrange(12):
         case 0:
             bench.send("hold", messageKey=key)
         case 1:
@@ -67,6 +67,12 @@ def more_work(bench: Bench, random: Random) -> None:
             bench.do("set_policy", queue=queue, policy={"gatherWindowSec": random.choice([0, 2, 60])})
             parts = [{"message": random.randbytes(9).hex(), "attributes": {"n": number}} for number in range(3)]
             bench.send("publish_batch", queue=queue, messages=parts[random.randrange(3) :])
+        case 10:
+            keep = random.choice(["none", "headers", "message"])
+            policy = {"orderedSec": random.choice([0, 5]), "done": {"keep": keep, "maxMessages": random.choice([0, 3])}}
+            bench.do("set_policy", queue=queue, policy=policy)
+        case 11:
+            bench.send(random.choice(["activate", "abandon"]), messageKey=key, anyHolder=True)
         case 8:
             command = random.choice(["move", "reprocess_dlq", "purge"])
             bench.send(command, queue=queue, limit=2, **({"to": random.choice("abcde")} if command != "purge" else {}))

@@ -68,6 +68,8 @@ class Prepared:
             Command.NACK_BATCH: {"items": [one]},
             Command.RELEASE: one,
             Command.EXTEND_LEASE: one,
+            Command.ACTIVATE: one,
+            Command.ABANDON: {"messageKey": keys[3]},
             Command.HEALTH: {},
             Command.METRICS: {},
             Command.LIST_QUEUES: {},

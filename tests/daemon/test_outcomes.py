@@ -352,3 +352,19 @@ def test_verification_finds_nothing_wrong_with_kept_outcomes(
     bench.open()
     assert counts(bench)["done"]
     sound(bench, tmp_path)
+
+
+def test_outcomes_come_with_their_queue_to_another_root(make_bench: MakeBench, any_bench: Bench) -> None:
+    fill(any_bench)
+    any_bench.do("abandon", messageKey=completed(any_bench))
+    parts = {part: any_bench.do("read_state", part=part)[part] for part in ("queues", "messages", "facts")}
+    target, now = make_bench().open(), any_bench.live.clock.now()
+    target.do("import_state", engineMs=now.engine, wallMs=now.wall, **parts)
+    before = counts(any_bench)
+    expected = {name: count for name, count in before.items() if name not in ("inflight", "ordered")}
+    assert counts(target) == expected | {"ready": before["ready"] + before["inflight"]}  # leases stay behind
+    assert browsed(target) == browsed(any_bench)
+    assert status(target)["reasons"] == {"REJECTED": 1, "ABANDONED": 1}
+    assert status(target)["tally"] == {"completed": 0, "abandoned": 0}
+    target.reopen(without_store=True)
+    assert browsed(target) == browsed(any_bench)

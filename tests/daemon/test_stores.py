@@ -22,7 +22,7 @@ from tests.daemon.reached import reached
 STATEMENTS = Statements("kv", "msg_index")
 HOT = (
     "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "timed", "held", "expiring",
-    "first_due", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "move",
+    "first_due", "first_lease", "first_lapse", "dead", "done", "next_priority", "next_target", "update", "move",
     "delete_several", "first_of_order_key", "free_of_order_key", "block", "get_value", "get_values", "set_value",
     "delete_value", "delete_values", "kv_keys", "queue_keys",
 )  # fmt: skip
@@ -46,7 +46,7 @@ def fill(store: SqliteStore, count: int) -> None:
             Entry(
                 f"msg:q:{number:08}", "q", state, priority=number % 7, seq=number, created_wall=1, created=1,
                 target="me" if number % 11 == 0 else "", due=10**9 + number, lease_until=10**9 + number,
-                dead_at=number if state is State.DEAD else 0,
+                dead_at=number if state in (State.DEAD, State.DONE) else 0,
             ),
             b"{}",
         )  # fmt: skip

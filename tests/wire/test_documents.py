@@ -167,6 +167,13 @@ EVENTFUL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("publish", {}),
     ("consume_next", {}),
     ("nack", {}),
+    ("publish", {}),
+    ("consume_next", {"orderedSec": 60, "payloadAs": "none"}),
+    ("activate", {"payloadAs": "value"}),
+    ("set_policy", {"policy": {"done": {"keep": "headers"}}}),
+    ("ack", {}),
+    ("abandon", {"reason": "why"}),
+    ("purge", {"state": "any", "resetTally": True}),
     ("import_state", {"engineMs": 0, "wallMs": 0}),
 )
 
@@ -215,9 +222,9 @@ def written(daemon: Daemon) -> set[str]:
 def test_every_field_of_every_event_and_traffic_line_is_named(daemon: Daemon) -> None:
     lease: dict[str, Any] = {}
     for command, options in EVENTFUL:
-        settles = command in ("ack", "nack", "release", "extend_lease")
+        settles = command in ("ack", "nack", "release", "extend_lease", "activate")
         target = {"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} if settles else {"queue": "eventful"}
-        if command == "reprocess_dlq":
+        if command in ("reprocess_dlq", "abandon"):
             target = {"messageKey": lease["messageKey"]}
         elif command == "import_state":
             target = {}
