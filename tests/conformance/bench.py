@@ -182,6 +182,11 @@ class Bench:
     def publish(self, queue: str = "q", message: Any = "body", **payload: Any) -> str:
         return str(self.do("publish", queue=queue, message=message, **payload)["messageKey"])
 
+    def counts(self, queue: str = "q") -> dict[str, int]:
+        """Messages of a queue by state, those without any left out."""
+        metrics = self.do("status", queue=queue)["metrics"]
+        return {state: count for state, count in metrics.items() if count}
+
     @contextmanager
     def full_disk(self) -> Iterator[None]:
         """Let the journal refuse all events: groups with events are rolled back, and their requests refused."""

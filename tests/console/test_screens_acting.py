@@ -65,14 +65,8 @@ def test_marked_dead_letters_are_reprocessed_and_no_others(daemon: Daemon) -> No
         await desk.sees("2 dead letters become ready again")
         await desk.keys("y")
         await desk.sees("reprocess alarms -> ok 2", "dead 1!")
-        assert desk.client.status("alarms")["metrics"] | {"held": 0} == {
-            "ready": 2,
-            "inflight": 0,
-            "delayed": 0,
-            "gathering": 0,
-            "held": 0,
-            "dlq": 1,
-        }
+        counts = desk.client.status("alarms")["metrics"]
+        assert {state: count for state, count in counts.items() if count} == {"ready": 2, "dlq": 1}
 
     sit_down(daemon, visit)
 

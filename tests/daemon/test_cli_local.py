@@ -87,7 +87,7 @@ def test_a_message_goes_through_its_life_without_a_daemon(root):
     local(root, "extend", "--message-key", published["messageKey"], "--lease-id", lease, "--visibility", "60")
     assert local(root, "ack", "--message-key", published["messageKey"], "--lease-id", lease) == {}
     counts = local(root, "status", "--queue", "q")["metrics"]
-    assert counts == {"ready": 0, "inflight": 0, "delayed": 0, "gathering": 0, "held": 0, "dlq": 0}
+    assert not any(counts.values())
 
 
 def test_nothing_to_consume_is_exit_code_4(root):

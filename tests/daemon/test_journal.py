@@ -77,7 +77,7 @@ def test_when_the_disk_is_full_publishes_are_refused_and_acks_of_the_same_group_
     bench.run(publishes[0], ack, publishes[1], pause, status)
     assert [sent.code for sent in publishes] == ["ERR_STORAGE_FULL"] * 2
     assert (ack.code, pause.code) == ("OK", "OK")
-    assert status.data["metrics"] == {"ready": 0, "delayed": 0, "inflight": 0, "gathering": 0, "held": 0, "dlq": 0}
+    assert not any(status.data["metrics"].values())
     assert bench.store.queue("new") is None
     assert [event["id"] for event in bench.events()] == list(range(1, len(bench.events()) + 1))
 
@@ -199,14 +199,7 @@ def test_if_the_outcome_is_unknown_nobody_is_answered_and_recovery_decides(bench
         assert [sent.code for sent in again] == ["OK", "OK", "OK"]
     types = bench.event_types()
     assert types.count("published") == 2 and types.count("acked") == 1
-    assert bench.do("status", queue="q")["metrics"] == {
-        "ready": 1,
-        "delayed": 0,
-        "inflight": 0,
-        "gathering": 0,
-        "held": 0,
-        "dlq": 0,
-    }
+    assert bench.counts("q") == {"ready": 1}
 
 
 def test_a_store_that_fails_to_commit_synced_events_is_rebuilt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ def test_queues_have_metrics_of_backlog_ages_pauses_and_events(make_bench: Any, 
     bench.do("pause", queue="q")
     bench.clocks.pass_ms(500)
     samples = figures(bench)
-    counts = {"ready": 2.0, "inflight": 1.0, "delayed": 1.0, "gathering": 0.0, "held": 0.0, "dead": 1.0}
+    counts = dict.fromkeys(State, 0.0) | {"ready": 2.0, "inflight": 1.0, "delayed": 1.0, "dead": 1.0}
     assert {state.value: value(samples, "queue_messages", queue="q", state=state.value) for state in State} == counts
     assert {state.value: value(samples, "messages", state=state.value) for state in State} == counts
     assert value(samples, "queue_oldest_ready_age_seconds", queue="q") == 2.5

@@ -55,10 +55,6 @@ def status(bench: Bench) -> dict[str, Any]:
     return bench.do("status", queue="q")
 
 
-def counts(bench: Bench) -> dict[str, int]:
-    return {name: count for name, count in status(bench)["metrics"].items() if count}
-
-
 def browsed(bench: Bench, state: str = "done") -> list[str]:
     return [one["messageKey"] for one in bench.do("browse", queue="q", state=state)["messages"]]
 
@@ -86,7 +82,7 @@ def sound(bench: Bench, workspace: Path) -> None:
 
 def test_an_acknowledged_message_is_done_and_stays_with_its_body(any_bench: Bench) -> None:
     key = completed(any_bench, "work", attributes={"n": 1})
-    assert counts(any_bench) == {"done": 1} and status(any_bench)["bytes"] == 0
+    assert any_bench.counts() == {"done": 1} and status(any_bench)["bytes"] == 0
     shown = any_bench.do("get_message", messageKey=key)
     assert (shown["state"], shown["message"]["payload"]) == ("done", "work")
     assert shown["message"]["doneAtEngineMs"] >= 0 and "leaseId" not in shown["message"]
@@ -109,7 +105,7 @@ def test_without_the_policy_it_is_gone_and_counted_in_the_tally(any_bench: Bench
     set_policy(any_bench, done={"keep": "none"})
     completed(any_bench)
     completed(any_bench)
-    assert counts(any_bench) == {"done": 1}
+    assert any_bench.counts() == {"done": 1}
     assert status(any_bench)["tally"] == {"completed": 2, "abandoned": 0}
     assert status(any_bench)["totals"]["acked"] == 3
 
@@ -126,7 +122,7 @@ def test_what_is_done_counts_for_no_limit_and_holds_up_no_other_message_of_its_o
     set_policy(any_bench, done={"keep": "message"}, limits={"messages": 1, "bytes": 100})
     for text in ("a", "b", "c"):
         completed(any_bench, text, orderingKey="k")
-    assert counts(any_bench) == {"done": 3}
+    assert any_bench.counts() == {"done": 3}
 
 
 def test_a_claim_lasts_while_its_message_is_done(any_bench: Bench) -> None:
@@ -146,7 +142,7 @@ def test_retention_drops_what_is_too_old_or_too_much(any_bench: Bench) -> None:
     assert browsed(any_bench) == keys[2:]
     any_bench.clocks.pass_ms(_DAY_MS)
     any_bench.run()
-    assert counts(any_bench) == {}
+    assert any_bench.counts() == {}
     assert status(any_bench)["totals"]["dropped"] == 4
 
 
@@ -154,7 +150,7 @@ def test_without_retention_what_is_done_stays_for_ever(bench: Bench) -> None:
     completed(bench)
     bench.clocks.pass_ms(400 * _DAY_MS)
     bench.run()
-    assert counts(bench) == {"done": 1}
+    assert bench.counts() == {"done": 1}
 
 
 def test_a_queue_with_messages_that_are_done_is_not_idle_and_not_empty(bench: Bench) -> None:
@@ -197,7 +193,7 @@ def test_a_message_in_any_state_can_be_abandoned(any_bench: Bench) -> None:
     any_bench.do("hold", messageKey=held)
     for key in (delayed, held, dead, done, leased, ready):
         assert any_bench.do("abandon", messageKey=key, reason="no longer needed") == {"state": "dead"}
-    assert counts(any_bench) == {"dlq": 6}
+    assert any_bench.counts() == {"dlq": 6}
     assert status(any_bench)["reasons"] == {"ABANDONED": 6}
     letter = any_bench.do("get_message", messageKey=held)["message"]
     assert (letter["reasonCode"], letter["reason"]) == ("ABANDONED", "no longer needed")
@@ -206,7 +202,7 @@ def test_a_message_in_any_state_can_be_abandoned(any_bench: Bench) -> None:
 def test_the_policy_says_what_is_kept_of_an_abandoned_message(any_bench: Bench) -> None:
     set_policy(any_bench, abandon={"keep": "none"})
     assert any_bench.do("abandon", messageKey=any_bench.publish()) == {"state": "dropped"}
-    assert counts(any_bench) == {}
+    assert any_bench.counts() == {}
     assert status(any_bench)["tally"] == {"completed": 0, "abandoned": 1}
     assert status(any_bench)["totals"]["abandoned"] == 1
 
@@ -217,7 +213,7 @@ def test_an_abandoned_dead_letter_counts_once_and_an_abandoned_message_can_be_ab
     for _ in range(2):
         any_bench.clocks.pass_ms(5)
         any_bench.do("abandon", messageKey=key)
-        assert (counts(any_bench), status(any_bench)["reasons"]) == ({"dlq": 1}, {"ABANDONED": 1})
+        assert (any_bench.counts(), status(any_bench)["reasons"]) == ({"dlq": 1}, {"ABANDONED": 1})
     assert status(any_bench)["tally"]["abandoned"] == 0
 
 
@@ -229,7 +225,7 @@ def test_abandoning_ends_the_lease_and_lets_the_next_message_go_in_flight(any_be
     waiting = any_bench.send("consume_next", queue="q", waitMs=60_000)
     any_bench.do("abandon", messageKey=data["message"]["messageKey"])
     assert waiting.data["message"]["messageKey"] == second
-    assert counts(any_bench) == {"inflight": 1, "dlq": 1}
+    assert any_bench.counts() == {"inflight": 1, "dlq": 1}
 
 
 def test_a_lease_that_is_given_must_be_that_of_the_message(bench: Bench) -> None:
@@ -253,7 +249,7 @@ def test_failed_messages_are_reprocessed_without_those_that_were_abandoned(any_b
     assert waiting.data["message"]["messageKey"] == last
     fresh = any_bench.publish(message="e")
     any_bench.do("reprocess_dlq", queue="q", filter={"notReasonCode": "ABANDONED"})
-    assert counts(any_bench) == {"ready": 3, "inflight": 1, "dlq": 1}
+    assert any_bench.counts() == {"ready": 3, "inflight": 1, "dlq": 1}
     assert browsed(any_bench, "ready") == [fresh, first, second]
 
 
@@ -285,22 +281,22 @@ def test_purge_of_any_state_empties_a_queue_and_resets_its_tally(any_bench: Benc
     before = sum(status(any_bench)["metrics"].values()) - 1  # one is ordered and in flight
     data = any_bench.do("purge", queue="q", state="any", resetTally=True)
     assert (data["purged"], data["next"]) == (before, "")
-    assert counts(any_bench) == {} and status(any_bench)["tally"] == {"completed": 0, "abandoned": 0}
+    assert any_bench.counts() == {} and status(any_bench)["tally"] == {"completed": 0, "abandoned": 0}
     completed(any_bench)
-    assert status(any_bench)["tally"] == {"completed": 0, "abandoned": 0} and counts(any_bench) == {"done": 1}
+    assert status(any_bench)["tally"] == {"completed": 0, "abandoned": 0} and any_bench.counts() == {"done": 1}
 
 
 def test_purge_of_any_state_by_pages(any_bench: Bench) -> None:
     fill(any_bench)
     assert any_bench.do("purge", queue="q", state="any", dryRun=True, limit=2)["purged"] == 2
     assert purge(any_bench, state="any", limit=2) == 6
-    assert counts(any_bench) == {}
+    assert any_bench.counts() == {}
 
 
 def test_purge_of_what_is_done_leaves_all_else(any_bench: Bench) -> None:
     fill(any_bench)
     assert purge(any_bench, state="done") == 1
-    assert "done" not in counts(any_bench) and sum(status(any_bench)["metrics"].values()) == 6
+    assert "done" not in any_bench.counts() and sum(status(any_bench)["metrics"].values()) == 6
 
 
 def test_the_tally_is_reset_with_the_last_page(any_bench: Bench) -> None:
@@ -350,7 +346,7 @@ def test_verification_finds_nothing_wrong_with_kept_outcomes(
     bench.do("ack", messageKey=bench.do("consume_next", queue="q", max=9)["messages"][-1]["message"]["messageKey"])
     sound(bench, tmp_path)
     bench.open()
-    assert counts(bench)["done"]
+    assert bench.counts()["done"]
     sound(bench, tmp_path)
 
 
@@ -360,9 +356,9 @@ def test_outcomes_come_with_their_queue_to_another_root(make_bench: MakeBench, a
     parts = {part: any_bench.do("read_state", part=part)[part] for part in ("queues", "messages", "facts")}
     target, now = make_bench().open(), any_bench.live.clock.now()
     target.do("import_state", engineMs=now.engine, wallMs=now.wall, **parts)
-    before = counts(any_bench)
+    before = any_bench.counts()
     expected = {name: count for name, count in before.items() if name not in ("inflight", "ordered")}
-    assert counts(target) == expected | {"ready": before["ready"] + before["inflight"]}  # leases stay behind
+    assert target.counts() == expected | {"ready": before["ready"] + before["inflight"]}  # leases stay behind
     assert browsed(target) == browsed(any_bench)
     assert status(target)["reasons"] == {"REJECTED": 1, "ABANDONED": 1}
     assert status(target)["tally"] == {"completed": 0, "abandoned": 0}

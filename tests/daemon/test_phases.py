@@ -44,10 +44,6 @@ def consume(bench: Bench, **options: Any) -> dict[str, Any]:
     return data
 
 
-def counts(bench: Bench) -> dict[str, int]:
-    return {name: count for name, count in bench.do("status", queue="q")["metrics"].items() if count}
-
-
 # --- the two phases -----------------------------------------------------------------------------------------------
 
 
@@ -56,15 +52,15 @@ def test_a_lease_begins_ordered_and_is_a_counted_delivery_once_it_is_activated(a
     first = consume(any_bench)
     assert (first["message"]["attempt"], first["lease"]["phase"]) == (0, "ordered")
     assert first["lease"]["leaseUntilEngineMs"] == first["engineNowMs"] + ORDERED_MS
-    assert counts(any_bench) == {"inflight": 1, "ordered": 1}
+    assert any_bench.counts() == {"inflight": 1, "ordered": 1}
     any_bench.clocks.pass_ms(ORDERED_MS - 1)
     data = any_bench.do("activate", messageKey=key)
     assert data["lease"]["leaseId"] == first["lease"]["leaseId"] and "phase" not in data["lease"]
     assert data["lease"]["leaseUntilEngineMs"] == data["engineNowMs"] + ACTIVE_MS
     assert (data["message"]["attempt"], data["message"]["payload"]) == (1, "work")
-    assert counts(any_bench) == {"inflight": 1}
+    assert any_bench.counts() == {"inflight": 1}
     any_bench.do("ack", messageKey=key)
-    assert counts(any_bench) == {}
+    assert any_bench.counts() == {}
 
 
 def test_a_lease_that_is_not_activated_in_time_ends_uncounted_and_keeps_its_place(any_bench: Bench) -> None:
@@ -73,7 +69,7 @@ def test_a_lease_that_is_not_activated_in_time_ends_uncounted_and_keeps_its_plac
     any_bench.clocks.pass_ms(ORDERED_MS)
     again = consume(any_bench)["message"]
     assert (again["messageKey"], again["attempt"]) == (first, 0)
-    assert counts(any_bench) == {"ready": 1, "inflight": 1, "ordered": 1}
+    assert any_bench.counts() == {"ready": 1, "inflight": 1, "ordered": 1}
     assert any_bench.do("status", queue="q")["totals"]["released"] == 1
     assert second
 
@@ -133,7 +129,7 @@ def test_what_is_ordered_cannot_be_settled_but_released(any_bench: Bench) -> Non
         assert sent.code == "ERR_BAD_STATE"
         assert sent.answer.error and "ordered" in sent.answer.error.message
     any_bench.do("release", messageKey=key)
-    assert counts(any_bench) == {"ready": 1}
+    assert any_bench.counts() == {"ready": 1}
     assert consume(any_bench, orderedSec=0)["message"]["attempt"] == 1
 
 
@@ -163,11 +159,11 @@ def test_phases_survive_the_loss_of_the_store_and_a_restart(any_bench: Bench) ->
     consume(any_bench)
     any_bench.do("activate", messageKey=second)
     any_bench.store.disk.checkpoint()
-    before = exported(any_bench), counts(any_bench)
+    before = exported(any_bench), any_bench.counts()
     for without_store in (False, True):
         any_bench.reopen(without_store)
-        assert (exported(any_bench), counts(any_bench)) == before
-    assert counts(any_bench) == {"inflight": 2, "ordered": 1}
+        assert (exported(any_bench), any_bench.counts()) == before
+    assert any_bench.counts() == {"inflight": 2, "ordered": 1}
     assert [one["messageKey"] for one in any_bench.do("list_inflight", queue="q")["messages"] if "phase" in one] == [
         first
     ]
@@ -192,7 +188,7 @@ def test_several_messages_are_ordered_at_once(any_bench: Bench) -> None:
     publish(any_bench, "a", "b", "c")
     messages = any_bench.do("consume_next", queue="q", max=3)["messages"]
     assert [one["lease"]["phase"] for one in messages] == ["ordered"] * 3
-    assert counts(any_bench) == {"inflight": 3, "ordered": 3}
+    assert any_bench.counts() == {"inflight": 3, "ordered": 3}
 
 
 def test_a_dead_letter_is_leased_without_a_first_phase(any_bench: Bench) -> None:

@@ -285,6 +285,46 @@ def test_a_database_of_format_3_is_opened_completely_and_its_messages_can_return
         store.open()
 
 
+#: What makes format 4 of a database of format 5 without messages that are done.
+TO_FORMAT_4 = """
+DROP INDEX msg_index_done;
+DROP INDEX msg_index_line;
+DROP INDEX msg_index_first;
+CREATE INDEX msg_index_line ON msg_index (queue, order_key, seq) WHERE order_key != '' AND state != 'dead';
+CREATE INDEX msg_index_first ON msg_index (queue, order_key)
+    WHERE order_key != '' AND state != 'dead' AND blocked = 0;
+PRAGMA user_version = 4;
+"""
+
+
+def test_a_database_of_format_4_is_opened_completely_and_a_message_that_is_done_blocks_no_other(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    store.begin()
+    store.add_queue(QueueRecord("q"))
+    for number in range(2):
+        store.insert(Entry(f"msg:q:{number}", "q", State.READY, 0, number, 1, 1, order_key="k"), b"{}")
+    store.commit()
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        db.executescript(TO_FORMAT_4)
+    store.open()
+    assert connection(store).execute("PRAGMA user_version").fetchone()[0] == sqlite_schema.VERSION
+    store.begin()
+    first = store.next_ready("q", "c")
+    assert first is not None and first.seq == 0
+    done = first.copy()
+    done.state, done.dead_at = State.DONE, 7
+    store.update(done, first.state)
+    store.commit()
+    for _ in range(2):
+        following = store.next_ready("q", "c")
+        assert following is not None and following.seq == 1
+        assert [(one.seq, one.dead_at) for one in store.pages.scan("q", State.DONE, (), 9)[0]] == [(0, 7)]
+        store.close()
+        store.open()
+
+
 # --- space ------------------------------------------------------------------------------------------------------------
 
 
