@@ -104,8 +104,8 @@ class Model:
             self.claims = {name: one for name, one in self.claims.items() if not 0 < one[1] <= self.now}
             for queue in self.queues:
                 self.keep_few(queue, self.letters(queue)[:-1], self.of(queue).dlq_most)
-                for one in self.done(queue)[: self.surplus_of_done(queue)]:
-                    one.state = "gone"
+                for message in self.done(queue)[: self.surplus_of_done(queue)]:
+                    message.state = "gone"
         assert next(born, None) is None
         for one in [w for w in self.waiting if w.until <= self.now]:
             self.waiting.remove(one)

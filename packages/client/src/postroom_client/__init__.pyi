@@ -6,6 +6,7 @@ from .errors import (
     ERRORS_BY_CODE,
     AnswerLost,
     BadResponse,
+    BadState,
     DaemonNotRunning,
     DeadlineExpired,
     DlqNotFound,
@@ -46,6 +47,7 @@ __version__: str
 __all__ = [
     "AnswerLost",
     "BadResponse",
+    "BadState",
     "Binary",
     "Client",
     "DaemonNotRunning",
