@@ -338,7 +338,7 @@ def test_a_local_command_requires_a_root():
 
 def test_local_explains_each_option_of_its_command_and_the_default() -> None:
     for words, said in (
-        ("browse", ("held or dead (default ready)", "Maximum number of entries to print", "(default: all)")),
+        ("browse", ("held, dead or done (default ready)", "Maximum number of entries to print", "(default: all)")),
         ("purge", ("Do one page of at most so many messages (default: all pages)",)),
         ("nack", ("until it is retried, with --requeue (default: by the queue's policy)",)),
         ("publish", ("Milliseconds before the message can be consumed (default 0)",)),
