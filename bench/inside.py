@@ -79,8 +79,7 @@ class Inside:
         return data
 
     def _serve(self) -> None:
-        for request in self._mailbox.collect():
-            self._root.broker.submit(request)
+        self._root.broker.submit(*self._mailbox.collect())
         self._root.broker.run_group()
         if self._root.traffic:
             self._root.traffic.flush()

@@ -83,7 +83,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (mailbox, "encode_answer", "answer: encode"),
     (ResponseDirs, "put", "answer: create, write, close, rename"),
     (Scanner, "finish", "unlink of the request"),
-    (TrafficLog, "add", _TRAFFIC),
+    (TrafficLog, "add_all", _TRAFFIC),
     (TrafficLog, "flush", _TRAFFIC),
     (DaemonVitals, "count_answers", _COUNTERS),
     (DaemonVitals, "count_group", _COUNTERS),

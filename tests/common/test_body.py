@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom_common.body import Form, Message, Part, decode_message, part_from_wire, part_to_wire, preview
+from postroom_common.body import (
+    Form,
+    Message,
+    Part,
+    decode_message,
+    encode_text,
+    part_from_wire,
+    part_to_wire,
+    preview,
+    text_alone,
+)
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
@@ -114,3 +124,19 @@ def test_a_preview_never_ends_in_half_a_character():
     assert preview(Part(b"[1,2]", Form.JSON), 3) == "[1,"
     assert preview(Part(b"\xff\0", Form.BINARY), 1) == "ff"
     assert preview(Part(b"abc"), 0) == ""
+
+
+@given(PARTS, PARTS, TEXT)
+def test_a_message_that_is_a_text_and_nothing_else_is_told_from_all_others(part, other, text):
+    plain = Message((Part(text.encode()),))
+    assert encode_text(text) == plain.encode()
+    assert text_alone(orjson.loads(plain.encode())) == text
+    for message in (
+        Message((plain.body, other)),
+        Message(plain.parts, other),
+        Message(plain.parts, None, {"type": text}),
+        Message((plain.body._replace(content_type="a"),)),
+        Message((plain.body._replace(name="a"),)),
+        Message((Part(part.data, Form.BINARY),)),
+    ):
+        assert text_alone(orjson.loads(message.encode())) is None

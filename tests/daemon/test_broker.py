@@ -313,3 +313,49 @@ def test_a_queue_that_is_deleted_and_published_to_in_one_group_is_created_again(
     bench.run(*sent)
     assert [one.code for one in sent] == ["OK"] * 4
     assert bench.event_types()[-3:] == ["queue_deleted", "queue_created", "published"]
+
+
+def test_each_request_of_a_group_sees_what_those_before_it_have_done(bench: Bench) -> None:
+    bench.publish("q", "0")
+    taken = bench.send("consume_next", queue="q")
+    lease = {name: taken.data["lease"][name] for name in ("messageKey", "leaseId")}
+    published = [bench.make("publish", queue="q", message=str(number)) for number in (1, 2)]
+    ack, ack_again, late = bench.make("ack", **lease), bench.make("ack", **lease), bench.again(taken)
+    by_lease = bench.make("ack", leaseId=lease["leaseId"])
+    count, next_one = bench.make("status", queue="q"), bench.make("consume_next", queue="q")
+    bench.run(*published, ack, late, ack_again, by_lease, count, next_one)
+    codes = [one.code for one in (ack, late, ack_again, by_lease)]
+    assert codes == ["OK", "ERR_LEASE_EXPIRED", "ERR_MESSAGE_NOT_FOUND", "ERR_LEASE_EXPIRED"]
+    assert next_one.data["message"]["payload"] == "1"
+    assert (count.data["bytes"], count.data["totals"]["published"], count.data["totals"]["acked"]) == (48, 3, 1)
+
+
+def test_messages_that_a_group_publishes_and_settles_together_leave_what_they_leave_one_by_one(
+    make_bench: Callable[..., Bench],
+) -> None:
+    seen = []
+    for together in (True, False):
+        bench = make_bench().open()
+        for queue in ("a", "b"):
+            bench.publish(queue, "first")
+        taken = [bench.send("consume_next", queue=queue).data["lease"] for queue in ("a", "b")]
+        requests = [bench.make("publish", queue=queue, message=queue) for queue in "abba"]
+        requests[2:2] = [bench.make("ack", messageKey=one["messageKey"], leaseId=one["leaseId"]) for one in taken]
+        if together:
+            bench.run(*requests)
+        else:
+            for request in requests:
+                bench.run(request)
+        assert [request.code for request in requests] == ["OK"] * len(requests)
+        bench.reopen()
+        left = [bench.do("browse", queue=queue, fullBodies=True)["messages"] for queue in ("a", "b")]
+        seen.append(([[one["payload"] for one in page] for page in left], bench.event_types()))
+    assert seen[0] == seen[1]
+
+
+def test_the_quota_of_stored_bytes_counts_what_the_same_group_has_published(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(**{"limits.userStoredBytes": "150"}).open()
+    bench.publish("q", "first")
+    requests = [bench.make("publish", uid=7, queue="q", message="x" * 20) for _ in range(5)]
+    bench.run(*requests)
+    assert [request.code for request in requests] == ["OK"] * 3 + ["ERR_QUOTA_EXCEEDED"] * 2

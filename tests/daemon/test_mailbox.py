@@ -456,3 +456,22 @@ def test_a_client_is_named_again_in_the_log_after_a_while(
     monkeypatch.setattr(unanswerable, "_LOG_EVERY_S", 0.0)
     mailbox.tick(Now(2000, 2000), 2000)
     assert "requests of client 'own' (1) are still not executed" in caplog.messages[1]
+
+
+def test_a_backlog_that_the_watch_has_seen_is_read_by_arrival_without_a_look_at_each_file(office: Office) -> None:
+    looked_at: list[str] = []
+    files = Files()
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        looked_at.append(os.fspath(path))
+        return os.stat(path, **options)
+
+    files.stat = stat
+    mailbox = office.serve(files)
+    assert mailbox.collect() == []
+    names = [f"r{number * 7 % 40:02}" for number in range(40)]
+    for name in names:
+        office.put("own", name)
+    groups = [{one.wire.request_id for one in mailbox.collect(8)} for _ in range(6)]
+    assert groups == [{*names[at : at + 8]} for at in range(0, 40, 8)] + [set()]
+    assert [path for path in looked_at if path.endswith(".json")] == []

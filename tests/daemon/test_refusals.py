@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from postroom_common.codec import Request as WireRequest
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
 from postroom_daemon.model.principal import Principal
-from postroom_daemon.model.request import Request
+from postroom_daemon.model.request import Answer, Request
 from postroom_daemon.observe.traffic import WINDOW_MS, Refusals, TrafficLog
 from postroom_daemon.platform.files import Files
 
@@ -42,7 +44,8 @@ def test_a_batch_with_too_many_refusals_has_its_usual_line(tmp_path: Path) -> No
     for number, code in enumerate(["ERR_FORBIDDEN", "ERR_FORBIDDEN", "", ""]):
         request = Request(WireRequest(str(number), "c", "ack_batch", 0, {}), Principal("c", 7), None, 0, print)
         request.refusals = 1
-        log.add(request, code, 0, 5)
+        error = CommandError(ErrorCode.FORBIDDEN, "refused") if code else None
+        log.add_all([(request, Answer(error=error))], 0, 5)
     log.close()
     (path,) = tmp_path.iterdir()
     assert [json.loads(text)["request"] for text in path.read_text().splitlines()] == ["0", "3"]

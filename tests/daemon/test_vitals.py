@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from postroom_common.codec import Request as WireRequest
-from postroom_common.protocol import Command
+from postroom_common.errors import CommandError
+from postroom_common.protocol import Command, ErrorCode
 from postroom_daemon.model.principal import Principal
-from postroom_daemon.model.request import Request
+from postroom_daemon.model.request import Answer, Request
 from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.histogram import Histogram
@@ -105,9 +106,14 @@ def a_request(id_: str, client: str = "worker-1", queue: str = "q", **rest: Any)
     return request
 
 
-def add_lines(log: TrafficLog, numbers: Iterable[int], code: str = "") -> None:
+def add_line(log: TrafficLog, request: Request, code: ErrorCode | None, took_ns: int, wall_ms: int) -> None:
+    error = CommandError(code, "refused") if code else None
+    log.add_all([(request, Answer(error=error))], request.started_ns + took_ns, wall_ms)
+
+
+def add_lines(log: TrafficLog, numbers: Iterable[int], code: ErrorCode | None = None) -> None:
     for number in numbers:
-        log.add(a_request(str(number)), code, 388_400, 1_795_811_841_655)
+        add_line(log, a_request(str(number)), code, 388_400, 1_795_811_841_655)
 
 
 def ids(root: Path) -> list[int]:
@@ -133,7 +139,7 @@ def test_the_traffic_log_has_a_bounded_number_of_files_of_bounded_size(tmp_path:
 def test_sampling_never_leaves_out_an_error(tmp_path: Path) -> None:
     log = TrafficLog(tmp_path / "traffic", Files(), 10**6, 3, sample_every=10)
     for number in range(100):
-        add_lines(log, [number], "ERR_TIMEOUT" if number % 25 == 0 else "")
+        add_lines(log, [number], ErrorCode.TIMEOUT if number % 25 == 0 else None)
     log.close()
     assert len(lines(tmp_path / "traffic")) == 10 + 4
 
@@ -141,8 +147,10 @@ def test_sampling_never_leaves_out_an_error(tmp_path: Path) -> None:
 def test_a_traffic_line_is_json_whatever_a_client_calls_itself_its_request_and_its_queue(tmp_path: Path) -> None:
     log = TrafficLog(tmp_path / "traffic", Files(), 10**6, 3, 1)
     odd, trace = 'a "b" \\ %d é', "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    log.add(a_request(odd, odd, "\n" * 1000, account="token:x", traceparent=trace, refusals=2), "", 1_042_999, 9)
-    log.add(a_request(odd, odd, account="token:x"), "ERR_TIMEOUT", 999, 10)
+    add_line(
+        log, a_request(odd, odd, "\n" * 1000, account="token:x", traceparent=trace, refusals=2), None, 1_042_999, 9
+    )
+    add_line(log, a_request(odd, odd, account="token:x"), ErrorCode.TIMEOUT, 999, 10)
     log.close()
     who = {"client": odd, "principal": "token:x", "command": "publish"}
     first = {"queue": "\n" * 1000, "code": "OK", "ms": 1.042, "bytes": 214, "request": odd}

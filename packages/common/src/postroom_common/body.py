@@ -113,6 +113,11 @@ def encode_message(parts: tuple[Part, ...], attributes: Part | None = None, carr
     return orjson.dumps(envelope)
 
 
+def encode_text(text: str) -> bytes:
+    """As ``encode_message``, for a message that is a text and nothing else."""
+    return orjson.dumps({"parts": [{"text": text}]})
+
+
 def with_parts(envelope: bytes, appended: Sequence[dict[str, Any]]) -> bytes:
     """The bytes of a message to which parts, as they are stored, were appended."""
     message = orjson.loads(envelope)
@@ -127,7 +132,20 @@ def decode_message(envelope: bytes) -> Message:
 
 def open_envelope(envelope: bytes) -> tuple[tuple[Part, ...], Part | None, dict[str, Any]]:
     """What ``decode_message`` returns, as a plain tuple, which is made faster."""
-    fields = orjson.loads(envelope)
+    return open_stored(orjson.loads(envelope))
+
+
+def text_alone(stored: dict[str, Any]) -> str | None:
+    """The text of a stored message that is nothing else; None if it is something else."""
+    parts = stored["parts"]
+    if len(stored) > 1 or len(parts) > 1 or len(parts[0]) > 1:
+        return None
+    text: str | None = parts[0].get("text")
+    return text
+
+
+def open_stored(fields: dict[str, Any]) -> tuple[tuple[Part, ...], Part | None, dict[str, Any]]:
+    """As ``open_envelope``, for a message that is parsed; its fields are used up."""
     stored = fields.pop("parts")
     if GATHERED in fields:
         return tuple(map(_gathered_part, stored)), None, fields

@@ -101,8 +101,8 @@ class Broker:
 
     def submit(self, *requests: Request) -> None:
         """Take requests. Their answers come from the next calls of ``run_group``."""
-        for request in requests:
-            request.started_ns = time.monotonic_ns()
+        for now_ns, request in enumerate(requests, time.monotonic_ns()):  # each a little later: they have an order
+            request.started_ns = now_ns
         self._scheduler.add(requests)
 
     def space_for(self, door: str) -> int:
@@ -288,12 +288,10 @@ class Broker:
                 transaction.mark()
             if self._undelivered:
                 transaction.return_undelivered(self._undelivered)
-        for position, request in enumerate(requests):
-            if transaction.is_full:
-                self._scheduler.put_back(requests[position:])
-                del requests[position:]
-                break
-            transaction.take(request)
+        taken = transaction.take(requests)
+        if taken < len(requests):
+            self._scheduler.put_back(requests[taken:])
+            del requests[taken:]
 
     def _make_durable(self, transaction: Transaction) -> list[int]:
         """Journal, sync, commit. Returns the offsets of the events in the journal."""

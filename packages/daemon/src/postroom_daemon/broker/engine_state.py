@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..engine.context import Context
 from ..engine.queue_patterns import QueuePatterns
 from ..journal.journal import Journal
 from ..journal.reserve import Reserve
@@ -86,6 +87,8 @@ class EngineState:
     body_retry: BodyRetry = field(default_factory=BodyRetry)
     is_draining: bool | None = None
     """Whether publishes are refused; None: the store says."""
+    context: Context | None = None
+    """That of the last requests, for the next ones."""
     policy_patterns: PolicyPatternsInForce = field(init=False)
     observers: Observers = field(init=False)
     leases: LeaseIndex = field(init=False)
@@ -111,5 +114,6 @@ class EngineState:
         """Apply other policies, and the policy patterns that are in force."""
         self.policy_patterns.use(policies)
         self.policies = policies
+        self.context = None
         self.dlq_index.forget()
         self.patterns.forget()

@@ -17,7 +17,8 @@ from ..stores.base import Store
 class Group:
     """The open group. Its caller begins and ends the store's transaction.
 
-    ``lead`` is what every segment begins with: it goes before the first event.
+    ``lead`` is what every segment begins with: it goes before the first event. ``unfolded`` are events that the store
+    does not show before ``fold``: it folds those of many requests together.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Group:
         observers: Observers = UNOBSERVED,
     ) -> None:
         self.events: list[Event] = []
+        self.unfolded: list[Event] = []
         self.by_request: dict[bytes, list[Event]] = {}
         self.last_id = last_id
         self._store = store
@@ -45,26 +47,29 @@ class Group:
         key: bytes | None = None,
         reply: Draft | None = None,
         more: Callable[[], list[Draft]] | None = None,
+        later: bool = False,
     ) -> list[Event]:
         """Give a request's drafts their ids and fold them, then those that ``more`` returns. Returns its events.
 
         ``by`` is who made the request, ``key`` its idempotency key, and ``reply`` what the last event says of the
-        answer (``replies``). Raises what ``fold.apply`` raises: the whole group must then be rolled back.
+        answer (``replies``). With ``later`` they stay ``unfolded``. Raises what ``fold.apply`` raises: the whole group
+        must then be rolled back.
         """
         if self._lead:
             lead, self._lead = self._lead, None
             self.record([lead])
         events: list[Event] = []
-        common, store, observers = self._common, self._store, self._observers
-        has_files = store.bodies.separate
+        common, has_files = self._common, self._store.bodies.separate
         while drafts:
             for draft in drafts:
                 event = common | draft
                 event["id"] = self.last_id = self.last_id + 1
                 if has_files and event["type"] == EventType.PUBLISHED:
                     self._extract_body(event)
-                apply(event, store, observers)
+                self.unfolded.append(event)
                 events.append(event)
+            if not later:
+                self.fold()
             drafts = more() if more else []
         self.events += events
         last_id = self.last_id
@@ -80,6 +85,13 @@ class Group:
         if key is not None:
             self.by_request[key] = events
         return events
+
+    def fold(self) -> None:
+        """Fold what is ``unfolded``. Raises as ``record``."""
+        unfolded, self.unfolded = self.unfolded, []
+        store, observers = self._store, self._observers
+        for event in unfolded:
+            apply(event, store, observers)
 
     def _extract_body(self, event: Event) -> None:
         """Let the store put a new body into a file, if it wants to: the event then only refers to it."""

@@ -110,6 +110,7 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
         try:
             payload = {"queue": schedule["queue"], **schedule["publish"]}
             alone = context.afresh()  # the run before was folded
+            alone.payload = payload
             drafts = publish(alone, read_fields(Command.PUBLISH, payload)).drafts
             context.cursors.get(_REFUSED, {}).pop(name, None)
         except CommandError as error:

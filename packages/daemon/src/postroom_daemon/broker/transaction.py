@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
-from postroom_common.events import EventType
+from postroom_common.events import Event, EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
@@ -20,7 +20,7 @@ from ..engine.decide import decide
 from ..engine.replies import reply_to
 from ..engine.verbs.consume import Expired, QueueMissing
 from ..engine.verbs.settle import body_lost, undelivered
-from ..model.principal import Principal
+from ..model.principal import Account, Principal
 from ..model.records import FACT_DRAINING, QueueRecord
 from ..model.request import Answer, Request, body_bytes
 from ..model.subscriptions import Subscription
@@ -61,8 +61,10 @@ _OF_MESSAGES: Final = frozenset(
         Command.ABANDON,
     }
 )
-#: Used for every request, and slow to look up in its class.
-_CONSUME_NEXT: Final = Command.CONSUME_NEXT
+#: By their own names, as nearly all requests have them.
+_COMMANDS: Final = {command.value: command for command in Command}
+#: Used for every request, and slow to look up in their class.
+_PUBLISH, _CONSUME_NEXT, _ACK = Command.PUBLISH, Command.CONSUME_NEXT, Command.ACK
 #: The cursor that names the task that failed last.
 _FAILED: Final = "failed"
 #: Refusals that depend on the moment and not on the request: a repeat is executed.
@@ -86,15 +88,12 @@ class Transaction:
         self._clients_wall = state.clock.clients_wall_ms(now)
         self._without_events: dict[bytes, Answer] = {}
         self._shared: Context | None = None  # for the requests, one after the other
+        self._later = False  # the event of the present request may be folded later
+        self._unfolded_keys: set[str] = set()  # of messages about which events are not folded yet
         self.has_mark = state.journal.wants_roll()
         """Whether the events of the group, if there are any, include a clock mark."""
         lead = state.clock.mark(now, state.root_id) if self.has_mark else None
         self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the answers have as many bodies as those of one group may have."""
-        return self._bodies_bytes >= BODIES_OF_A_GROUP
 
     # --- without a request ----------------------------------------------------------------------------------------
 
@@ -165,26 +164,32 @@ class Transaction:
 
     # --- a request ------------------------------------------------------------------------------------------------
 
-    def take(self, request: Request) -> None:
-        """Decide one request: it is answered, worked on, or waits."""
-        request.engine, access = self.now.engine, self._state.access
-        queue = request.wire.payload.get("queue")
-        request.queue = queue if type(queue) is str else ""
-        refusals = access.refusals
-        try:
-            answer = self._first_answer(request.key) or self._execute(request)
-        except CommandError as error:
-            answer = Answer(error=error.without_traceback())
-            self._remember_without_events(request, answer)
-        request.refusals = access.refusals - refusals
-        if answer:
-            self._answer(request, answer)
-
-    def _answer(self, request: Request, answer: Answer) -> None:
-        self.answers.append((request, answer))
-        data = answer.data
-        if data and ("message" in data or "messages" in data):
-            self._bodies_bytes += body_bytes(data)
+    def take(self, requests: list[Request]) -> int:
+        """Decide requests, one after the other, until the group is full: each is answered, worked on, or waits. Returns
+        how many were decided."""
+        access, engine, answers = self._state.access, self.now.engine, self.answers
+        taken = 0
+        for request in requests:
+            if self._bodies_bytes >= BODIES_OF_A_GROUP:
+                break
+            taken += 1
+            request.engine = engine
+            queue = request.wire.payload.get("queue")
+            request.queue = queue if type(queue) is str else ""
+            refusals = access.refusals
+            try:
+                answer = self._first_answer(request.key) or self._execute(request)
+            except CommandError as error:
+                answer = Answer(error=error.without_traceback())
+                self._remember_without_events(request, answer)
+            request.refusals = access.refusals - refusals
+            if answer:
+                answers.append((request, answer))
+                data = answer.data
+                if data and ("message" in data or "messages" in data):
+                    self._bodies_bytes += body_bytes(data)
+        self._fold()
+        return taken
 
     def _execute(self, request: Request) -> Answer | None:
         wire, who, state = request.wire, request.who, self._state
@@ -194,19 +199,21 @@ class Transaction:
             raise wire.problem
         if 0 < wire.deadline_ms < self._clients_wall:
             raise CommandError(ErrorCode.TIMEOUT, "the request's deadline had passed before it was executed")
-        command = request.command = resolve_command(wire.command)
+        command = request.command = _COMMANDS.get(wire.command) or resolve_command(wire.command)
         if command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
-        state.access.check_command(who, command)
+        if command in state.access.checked:
+            state.access.check_command(who, command)
         if command is _CONSUME_NEXT:
             request.check_deliverable()
-        decision = self._decide(command, request)
-        if command is _CONSUME_NEXT:
+            decision = self._decide(command, request)
             self._note_consumer(request)
+        else:
+            decision = self._decide(command, request)
         if decision.drafts:
             return self._record(request, decision)
         if decision.work is not None:
-            self._shared = None  # the work goes on with it
+            self._shared = state.context = None  # the work goes on with it
             self.working.append((request, decision.work))
             return None
         if decision.wait_until is not None:
@@ -232,8 +239,11 @@ class Transaction:
             payload = payload | {"queue": of, "queuePattern": None, "createWith": None}
         context = self._shared
         if context is None:
-            context = self._shared = self._context(request.who)
-        context.begin(request.who, request.read_body)
+            context = self._shared = self._context_of_requests(request.who)
+        self._later = not self._state.subscriptions.count and self._is_apart(command, request, context)
+        if not self._later:
+            self._fold()
+        context.begin(request.who, request.read_body, payload)
         any_expired = False
         for _ in range(PASSED_OVER_LIMIT):
             try:
@@ -254,15 +264,18 @@ class Transaction:
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, request: Request, decision: Decision) -> Answer:
-        key, by = request.key, self._by(request)
+        key, wire, by = request.key, request.wire, self._by(request)
         if key:
             by["digest"] = key.hex()
         if request.gateway_door:
             by["door"] = request.gateway_door
-        if request.wire.traceparent:
-            by["traceparent"] = request.wire.traceparent
-        events = self.group.record(decision.drafts, by, key, decision.reply, decision.more)
+        if wire.traceparent:
+            by["traceparent"] = wire.traceparent
         command, state = request.command, self._state
+        later, context = self._later and len(decision.drafts) == 1, self._shared
+        events = self.group.record(decision.drafts, by, key, decision.reply, decision.more, later)
+        if later and context:
+            self._note_unfolded(events[0], request.who.account, context)
         data = reply_to(events, state.store, state.policies, self.now)
         if command is _CONSUME_NEXT:
             if state.body_retry.failed:
@@ -279,21 +292,56 @@ class Transaction:
                 self._serve(queue)
         return Answer(data)
 
+    # --- events that are folded together --------------------------------------------------------------------------
+
+    def _is_apart(self, command: Command, request: Request, context: Context) -> bool:
+        """Whether a request does not depend on what is not folded yet, nor anything but another one like it on its
+        event: a message for a queue that accepts every one, or the end of another lease."""
+        if command is _ACK:
+            key = request.wire.payload.get("messageKey")
+            return type(key) is str and key not in self._unfolded_keys
+        return command is _PUBLISH and request.queue in context.open_queues
+
+    def _note_unfolded(self, event: Event, account: Account, context: Context) -> None:
+        self._unfolded_keys.add(event["key"])
+        if "publisher" in event:
+            unfolded = context.unfolded_bytes
+            unfolded[account] = unfolded.get(account, 0) + context.pending.stored
+
+    def _fold(self) -> None:
+        if self.group.unfolded:
+            self.group.fold()
+            self._unfolded_keys.clear()
+            if self._shared:
+                self._shared.unfolded_bytes.clear()
+
     @staticmethod
     def _by(request: Request) -> dict[str, Any]:
         """Who made a request, as its events record it."""
-        who = request.who
-        return {who.field: who.account, "client": who.client_id, "request": request.wire.request_id}
+        client_id, account = request.who
+        field = "uid" if type(account) is int else "principal"
+        return {field: account, "client": client_id, "request": request.wire.request_id}
 
     def _context_of_daemon(self) -> Context:
         """The context of what the daemon does by itself."""
         return self._context(Principal("", self._state.daemon_uid))
 
+    def _context_of_requests(self, who: Principal) -> Context:
+        context = self._state.context
+        if context is None:
+            context = self._state.context = self._context(who)
+        else:
+            context.renew(self.now, self._is_draining())
+        return context
+
+    def _is_draining(self) -> bool:
+        draining = self._state.is_draining
+        if draining is None:
+            draining = self._state.is_draining = bool(self._state.store.get_kv(FACT_DRAINING))
+        return draining
+
     def _context(self, who: Principal) -> Context:
         state = self._state
-        draining = state.is_draining
-        if draining is None:
-            draining = state.is_draining = bool(state.store.get_kv(FACT_DRAINING))
         return Context(
             state.store,
             self.now,
@@ -312,7 +360,7 @@ class Transaction:
             state.leases,
             state.statistics,
             state.patterns,
-            draining,
+            self._is_draining(),
         )
 
     # --- repeats --------------------------------------------------------------------------------------------------
@@ -329,6 +377,7 @@ class Transaction:
             events = self._state.journal.find(first)
             if events is None:
                 raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer stored")
+        self._fold()
         return Answer(reply_to(events, self._state.store, self._state.policies, self.now))
 
     def _repeated(self, request: Request) -> Answer | None:
@@ -380,7 +429,7 @@ class Transaction:
         """Deliver a queue's messages to those who wait for them."""
         state = self._state
         for subscription in state.subscriptions.on(queue):
-            if self.is_full:
+            if self._bodies_bytes >= BODIES_OF_A_GROUP:
                 self.unserved[queue] = None
                 return
             record = state.store.queue(queue)
@@ -403,7 +452,9 @@ class Transaction:
             if request.alive():
                 state.subscriptions.take(subscription)
                 request.started_ns = time.monotonic_ns()  # its wait was no work
-                self._answer(request, answer or self._record(request, decision))
+                answer = answer or self._record(request, decision)
+                self.answers.append((request, answer))
+                self._bodies_bytes += body_bytes(answer.data or {})
             else:
                 state.subscriptions.remove(request)
 

@@ -125,7 +125,8 @@ def count_for_publisher(context: Context, draft: Draft, size: int) -> None:
     account, usage = context.who.account, context.usage
     draft["publisher"] = account
     if usage:
-        context.quotas.check_stored(account, usage.of_account(account) + context.pending.stored, size)
+        stored = usage.of_account(account) + context.pending.stored + context.unfolded_bytes.get(account, 0)
+        context.quotas.check_stored(account, stored, size)
         context.pending.stored += size
 
 

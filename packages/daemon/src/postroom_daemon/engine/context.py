@@ -14,7 +14,7 @@ from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
 from ..model.lease_index import LeaseIndex
-from ..model.principal import Principal
+from ..model.principal import Account, Principal
 from ..model.records import Entry
 from ..model.request import BodyReader, json_body
 from ..model.statistics import Statistics
@@ -123,7 +123,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Context:
-    """What a command may use. The requests of a group use it one after the other, see ``begin``."""
+    """What a command may use. Requests use it one after the other, see ``begin``, and so do groups, see ``renew``."""
 
     store: Store
     now: Now
@@ -147,11 +147,28 @@ class Context:
     #: The policies of queues that exist, and that accept every message of everyone. Valid as long as only messages
     #: change: whoever changes anything else needs another context.
     open_queues: dict[str, Policy] = field(default_factory=dict)
+    #: In the same way, those of queues from which everyone may lease every ready message.
+    free_queues: dict[str, Policy] = field(default_factory=dict)
+    payload: dict[str, Any] = field(default_factory=dict)
+    """What the request gives, unchecked; its fields are what it means. Whoever decides without ``begin`` sets it."""
+    unfolded_bytes: dict[Account, int] = field(default_factory=dict)
+    """Bytes that accounts have published and that ``usage`` does not show yet."""
     _pending: Pending | None = None
 
-    def begin(self, who: Principal, read_body: BodyReader) -> None:
+    def renew(self, now: Now, draining: bool) -> None:
+        """Begin the requests of another group."""
+        self.now = now
+        self.draining = draining
+        self.open_queues.clear()
+        self.free_queues.clear()
+        self.unfolded_bytes.clear()
+
+    def begin(self, who: Principal, read_body: BodyReader, payload: dict[str, Any]) -> None:
         """Begin the next request: nothing is pending."""
-        self.who, self.read_body, self._pending = who, read_body, None
+        self.who = who
+        self.read_body = read_body
+        self.payload = payload
+        self._pending = None
 
     @property
     def pending(self) -> Pending:

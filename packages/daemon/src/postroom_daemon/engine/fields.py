@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
@@ -24,17 +25,13 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.SCALAR: (str, int, float),
 }
 Check = Callable[[Any], str | None]
-_Rule = tuple[tuple[type, ...], Check | None, Field]
+_Rule = tuple[tuple[type, ...], int, Check | None, Field]
 
 
-def _length_problem(limit: int) -> Check:
-    def problem(value: str) -> str | None:
-        return None if len(value) <= limit else f"must be at most {limit} characters"
-
-    return problem
-
-
-_text_problem: Final = _length_problem(TEXT_LIMIT)
+#: No text has so many characters.
+_UNLIMITED: Final = 2**62
+#: As ``queue_name_problem``: the same queues come again and again.
+_queue_problem: Final = lru_cache(maxsize=4096)(queue_name_problem)
 
 
 def _range_problem(low: int | float, high: int | float) -> Check:  # compiled, a "float" is never an integer
@@ -47,18 +44,25 @@ def _range_problem(low: int | float, high: int | float) -> Check:  # compiled, a
 def _check_of(field: Field) -> Check | None:
     """What says of a value what is wrong with it; None if every value of the type is right."""
     if field.kind is Kind.QUEUE:
-        return queue_name_problem
+        return _queue_problem
     if field.kind is Kind.TEXT:
-        return _text_problem if field.high is None else _length_problem(int(field.high))
+        return None  # it is only too long
     return None if field.low is None or field.high is None else _range_problem(field.low, field.high)
 
 
+def _longest(field: Field) -> int:
+    """The longest text of a field (characters)."""
+    if field.kind is not Kind.TEXT:
+        return _UNLIMITED
+    return TEXT_LIMIT if field.high is None else int(field.high)
+
+
 def _rules(fields: tuple[Field, ...]) -> dict[str, _Rule]:
-    return {field.name: (_TYPES[field.kind], _check_of(field), field) for field in fields}
+    return {field.name: (_TYPES[field.kind], _longest(field), _check_of(field), field) for field in fields}
 
 
-#: By command: the types, the check and the field of each name; the defaults; which names are required; and which may
-#: be given instead of them.
+#: By command: the types, the longest text, the check and the field of each name; the defaults; which names are
+#: required; and which may be given instead of them.
 _TABLE: Final = {
     command: (
         _rules(fields),
@@ -91,13 +95,15 @@ def read_fields(command: Command, payload: dict[str, Any], common: Fields | None
         rule = rules.get(name)
         if rule is None:
             continue
-        types, check, field = rule
+        types, longest, check, field = rule
         if type(value) not in types:
             if value is None:
                 continue
             value = _as_number(field, value)
         if check and (problem := check(value)):
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} {problem}")
+        if type(value) is str and len(value) > longest:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} must be at most {longest} characters")
         fields[name] = value
     for name in required:
         if fields[name] in (None, "") and (name not in instead or fields[instead[name]] is None):

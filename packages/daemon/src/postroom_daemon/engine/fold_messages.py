@@ -21,14 +21,15 @@ from .fold_queues import end_claim, queue_of
 _PUBLISHED, _LEASED = EventType.PUBLISHED, EventType.LEASED
 _READY, _DELAYED, _GATHERING = State.READY, State.DELAYED, State.GATHERING
 _INFLIGHT, _DEAD, _DONE = State.INFLIGHT, State.DEAD, State.DONE
-#: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body.
+#: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body;
+#: and ``by``, if it is the last event of a request.
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
 
 def _published(event: Event, store: Store, observers: Observers) -> None:
     engine = event["engineMs"]
     entry = Entry(event["key"], event["queue"], _READY, 0, event["id"], event["wallMs"], engine)
-    if len(event) > _PLAIN_FIELDS:
+    if len(event) > _PLAIN_FIELDS + ("by" in event):
         _set_options(entry, event)
         check_transition(None, _PUBLISHED, entry.state)
     try:

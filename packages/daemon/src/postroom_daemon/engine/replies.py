@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from postroom_common.body import Part, open_envelope
+import orjson
+
+from postroom_common.body import Part, open_stored, text_alone
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
@@ -50,8 +52,12 @@ def _leased_to_wire(
     if payload_as == "none":
         shown = fields = entry_to_wire(entry, attempt)
     else:
-        message = open_envelope(store.message(entry) if entry.parts else store.envelope(entry.key))
-        shown = stored_to_wire(entry, message, payload_as == "value", attempt)
+        stored = orjson.loads(store.message(entry) if entry.parts else store.envelope(entry.key))
+        text, as_value = text_alone(stored), payload_as == "value"
+        if text is None:
+            shown = stored_to_wire(entry, open_stored(stored), as_value, attempt)
+        else:
+            shown = MessageView(entry_to_wire(entry, attempt), as_value, text)
         fields = shown.fields
     if entry.state is _DEAD:
         fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
@@ -85,7 +91,7 @@ def stored_to_wire(
     shown = entry_to_wire(entry, attempt)
     if carried:
         shown.update(carried)
-    return MessageView(shown, parts, attributes or NO_ATTRIBUTES, as_value)
+    return MessageView(shown, as_value, None, parts, attributes or NO_ATTRIBUTES)
 
 
 def entry_to_wire(entry: Entry, attempt: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from postroom_common.body import Form, Part, part_from_wire
 from postroom_common.codec import Request as WireRequest
@@ -30,17 +30,48 @@ def json_body(fields: dict[str, Any]) -> tuple[Part, ...]:
     return (part_from_wire(fields["message"], fields["encoding"], fields["contentType"]),)
 
 
-class MessageView(NamedTuple):
+class MessageView:
     """A message in an answer: its ``fields``, and its ``parts`` and ``attributes``, which the consumer wants as JSON
-    values (``as_value``) or as text. Each door shows these in its own way."""
+    values (``as_value``) or as text. ``text`` stands for these if the message is a text and nothing else. Each door
+    shows these in its own way: it is no dataclass, which ``orjson`` would show."""
 
-    fields: dict[str, Any]
-    parts: tuple[Part, ...]
-    attributes: Part
-    as_value: bool
+    __slots__ = ("as_value", "attributes", "fields", "parts", "text")
+
+    def __init__(
+        self,
+        fields: dict[str, Any],
+        as_value: bool,
+        text: str | None,
+        parts: tuple[Part, ...] = (),
+        attributes: Part = NO_ATTRIBUTES,
+    ) -> None:
+        self.fields = fields
+        self.as_value = as_value
+        self.text = text
+        self.parts = parts
+        self.attributes = attributes
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is MessageView and self._contents() == other._contents()
+
+    def __hash__(self) -> int:
+        raise TypeError("a message in an answer has no hash: its fields may change")
+
+    def _contents(self) -> tuple[Any, ...]:
+        return self.fields, self.as_value, self.text, self.parts, self.attributes
+
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts, also of a text."""
+        return self.parts if self.text is None else (Part(self.text.encode(), _TEXT),)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body, about."""
+        return sum([len(part.data) for part in self.parts]) if self.text is None else len(self.text)
 
 
-class Answer(NamedTuple):
+@dataclass(slots=True)
+class Answer:
     """The answer to a request: ``data``, or an error. ``leases`` are the messages that it delivers, each by key and
     lease id: a door that cannot deliver them gives them back (``Broker.return_undelivered``)."""
 
@@ -52,14 +83,14 @@ class Answer(NamedTuple):
 def body_bytes(data: dict[str, Any]) -> int:
     """Bytes of the bodies in the data of an answer."""
     only = data.get("message")
-    if type(only) is MessageView and len(only.parts) == 1:
-        return len(only.parts[0].data)
+    if type(only) is MessageView:
+        return only.size
     messages = data.get("messages")
     size = 0
     for one in (data, *messages) if type(messages) is list else (data,):
         for view in (one,) if type(one) is MessageView else (one.get("message"), one.get("originalMessage")):
             if type(view) is MessageView:
-                size += sum(len(part.data) for part in view.parts)
+                size += view.size
     return size
 
 

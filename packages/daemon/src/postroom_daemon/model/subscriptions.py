@@ -46,17 +46,14 @@ class Subscriptions:
     def __init__(self) -> None:
         self._by_queue: dict[str, dict[int, Subscription]] = {}
         self._by_request: dict[Request, Subscription] = {}
+        self.count = 0
+        """How many requests wait."""
         self._patterns: dict[Matches, dict[int, Subscription]] = {}
         self._ends: list[tuple[int, int, Subscription]] = []
         self._numbers = 0
         self._accounts: Counter[Account] = Counter()
         self._added: list[Subscription] = []
         self._taken: list[Subscription] = []
-
-    @property
-    def count(self) -> int:
-        """How many requests wait."""
-        return len(self._by_request)
 
     def queues(self) -> list[str]:
         """The names for which somebody waits, without those by pattern."""
@@ -147,6 +144,7 @@ class Subscriptions:
 
     def _put(self, subscription: Subscription) -> None:
         self._by_request[subscription.request] = subscription
+        self.count = len(self._by_request)
         self._accounts[subscription.request.who.account] += 1
         if subscription.matches:
             self._patterns.setdefault(subscription.matches, {})[subscription.number] = subscription
@@ -164,6 +162,7 @@ class Subscriptions:
 
     def _remove(self, subscription: Subscription) -> None:
         del self._by_request[subscription.request]
+        self.count = len(self._by_request)
         account = subscription.request.who.account
         self._accounts[account] -= 1
         if not self._accounts[account]:

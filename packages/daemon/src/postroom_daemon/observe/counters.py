@@ -45,19 +45,23 @@ class Counters:
 
     def count_answers(self, answers: Sequence[tuple[Request, Answer]], now_ns: int, wall_ms: int) -> None:
         """Count requests that are answered at ``now_ns`` (monotonic) and ``wall_ms`` (Unix ms)."""
-        commands = self.commands
+        commands, oldest_ms = self.commands, wall_ms - _OLDEST_MS
+        durations: list[int] = []
+        ages: list[int] = []
         for request, answer in answers:
-            took_ns = now_ns - request.started_ns
-            self.request_ns.add(took_ns or 1)
+            durations.append(now_ns - request.started_ns or 1)
             made_ms, command = request.arrived_wall, request.command
-            if made_ms <= wall_ms <= made_ms + _OLDEST_MS and not request.has_waited:  # a wait takes long by design
-                self.request_age_ms.add(wall_ms - made_ms or 1)
+            if oldest_ms <= made_ms <= wall_ms and not request.has_waited:  # a wait takes long by design
+                ages.append(wall_ms - made_ms or 1)
             if answer.error:
                 self.failed += 1
                 self.codes[answer.error.code] += 1
             if command is not None:
                 commands[command] += 1
-            self.last_ns = took_ns
+        self.request_ns.add_all(durations)
+        self.request_age_ms.add_all(ages)
+        if durations:
+            self.last_ns = durations[-1]
         self.requests += len(answers)
         self.last_wall_ms = wall_ms
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import orjson
 from postroom_common.protocol import ErrorCode
 
 from ..model.principal import Principal
-from ..model.request import Request
+from ..model.request import Answer, Request
 from ..platform.files import Files
 from ..platform.rotated import RotatedFiles
 
@@ -93,29 +94,36 @@ class TrafficLog:
         self._lines: list[bytes] = []
         self._parts: dict[_Key, bytes] = {}
 
-    def add(self, request: Request, code: str, took_ns: int, wall_ms: int) -> None:
-        """Add the line of a request that was answered at ``wall_ms`` (Unix ms), after ``took_ns``, with the error
-        ``code`` or with OK (""). The next ``flush`` writes it."""
-        self._requests += 1
-        wanted, suppressed = bool(code), None
-        if request.refusals or code in _REFUSED:
-            suppressed = self.refusals.admit(str(request.who.account), request.engine)
-            if suppressed is None and code:
-                return
-            wanted = suppressed is not None
-        if wanted or self._requests % self.sample_every == 0:
+    def add_all(self, answers: Sequence[tuple[Request, Answer]], now_ns: int, wall_ms: int) -> None:
+        """Add the lines of requests that are answered at ``now_ns`` (monotonic) and ``wall_ms`` (Unix ms). The next
+        ``flush`` writes them."""
+        parts, lines, every = self._parts, self._lines, self.sample_every
+        engine, times = -1, b""  # the same for nearly all
+        for request, answer in answers:
+            self._requests += 1
+            code = answer.error.code if answer.error else ""
+            wanted, suppressed = bool(code), None
+            if request.refusals or code in _REFUSED:
+                suppressed = self.refusals.admit(str(request.who.account), request.engine)
+                if suppressed is None and code:
+                    continue
+                wanted = suppressed is not None
+            if not wanted and self._requests % every:
+                continue
             wire = request.wire
             door = request.gateway_door or request.door
             key = (request.who, request.command or wire.command[:80], request.queue, code, door)
-            us, further = took_ns // 1000, b""
+            us, further = (now_ns - request.started_ns) // 1000, b""
             if suppressed or request.refusals or wire.traceparent:
                 further = _further(request, code, suppressed)
-            self._lines.append(
-                b'{"wallMs":%d,"engineMs":%d,%b,"ms":%d.%03d,"bytes":%d,"request":%b%b}\n'
+            if request.engine != engine:
+                engine = request.engine
+                times = b'{"wallMs":%d,"engineMs":%d,' % (wall_ms, engine)
+            lines.append(
+                b'%b%b,"ms":%d.%03d,"bytes":%d,"request":%b%b}\n'
                 % (
-                    wall_ms,
-                    request.engine,
-                    self._parts.get(key) or self._part(key),
+                    times,
+                    parts.get(key) or self._part(key),
                     us // 1000,
                     us % 1000,
                     request.bytes,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
 
@@ -110,9 +111,7 @@ class DaemonVitals:
         wall_ms = self._clock.wall_ms()
         self.counters.count_answers(answers, now_ns, wall_ms)
         if self._traffic:
-            for request, answer in answers:
-                code = answer.error.code if answer.error else ""
-                self._traffic.add(request, code, now_ns - request.started_ns, wall_ms)
+            self._traffic.add_all(answers, now_ns, wall_ms)
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request that was rejected without an answer."""
@@ -126,7 +125,8 @@ class DaemonVitals:
         self.counters.count_rejected(ErrorCode.FORBIDDEN, now.wall)
         if self._traffic:
             request.engine = now.engine
-            self._traffic.add(request, ErrorCode.FORBIDDEN, 0, now.wall)
+            refused = Answer(error=CommandError(ErrorCode.FORBIDDEN, reason))
+            self._traffic.add_all([(request, refused)], request.started_ns, now.wall)
 
     def count_group(self, requests: int, events: list[Event], now: Now) -> None:
         """Count a group and its events."""

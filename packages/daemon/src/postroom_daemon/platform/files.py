@@ -205,7 +205,9 @@ class Files:
         try:
             try:
                 for data in chunks:
-                    self.write_all(fd, data)
+                    written = self.write(fd, data)
+                    if written < len(data):
+                        self.write_all(fd, data[written:])
                 if durable:
                     self.fsync(fd)
             finally:

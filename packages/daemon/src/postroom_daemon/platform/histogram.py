@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
@@ -73,6 +74,14 @@ class Doublings:
         """Count one value from 1 to 2 ** 64."""
         self.total += value
         self._counts[(value - 1).bit_length()] += 1
+
+    def add_all(self, values: Iterable[int]) -> None:
+        """Count many of them."""
+        counts, total = self._counts, 0
+        for value in values:
+            total += value
+            counts[(value - 1).bit_length()] += 1
+        self.total += total
 
     def cumulated(self) -> list[tuple[int, int]]:
         """Each bound with the number of values up to it."""

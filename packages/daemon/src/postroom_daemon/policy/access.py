@@ -27,7 +27,7 @@ _FOR_OPERATORS: Final = {
     Command.DRAIN: "drain the daemon",
     Command.SET_POLICY_PATTERNS: "set the policy patterns of the daemon",
 }
-_RESTRICTED: Final = TOOL_COMMANDS | _FOR_OPERATORS.keys()
+_RESTRICTED: Final = frozenset(TOOL_COMMANDS | _FOR_OPERATORS.keys())
 _WAY_OUT: Final = "ask the device's owner for a rule (access.rules) that allows it"
 
 
@@ -77,6 +77,8 @@ class Access:
         self._accounts = accounts or Accounts()
         self.free = frozenset() if rules.rules else rules.default
         """What everyone may do in every queue."""
+        self.checked = frozenset(Command) if rules.clients else _RESTRICTED
+        """The commands that ``check_command`` may refuse."""
         self._clear_caches()
 
     def refresh(self, now: int) -> None:
@@ -120,7 +122,7 @@ class Access:
 
     def check_command(self, who: Principal, command: Command) -> None:
         """Raise ``CommandError`` (ERR_FORBIDDEN) if the principal may not use its client id, or may not give a command
-        that concerns the whole daemon."""
+        that concerns the whole daemon. Only those that are ``checked`` can be refused."""
         clients = self.rules.clients
         user = clients.get(who.client_id) if clients else None
         if user and who.account not in self._masters and who.account != user.number(self._accounts):

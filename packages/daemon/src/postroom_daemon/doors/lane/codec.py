@@ -88,11 +88,12 @@ def _shower(bodies: list[bytes]) -> Callable[[Any], dict[str, Any]]:
     def show(view: Any) -> dict[str, Any]:
         if type(view) is not MessageView:
             raise TypeError(f"an answer contains {type(view).__name__}")
-        bodies.extend(part.data for part in view.parts)
-        shown = {**view.fields, **_described(view.parts[0], view.as_value)}
+        parts = view.all_parts()
+        bodies.extend([part.data for part in parts])
+        shown = {**view.fields, **_described(parts[0], view.as_value)}
         shown["attributes"] = value_to_wire(view.attributes, view.as_value)
-        if len(view.parts) > 1 or GATHERED in view.fields:
-            shown["parts"] = parts_to_wire(view.parts, view.as_value, _described)
+        if len(parts) > 1 or GATHERED in view.fields:
+            shown["parts"] = parts_to_wire(parts, view.as_value, _described)
         return shown
 
     return show

@@ -93,7 +93,7 @@ class Conversation:
         sender = self._senders.of(connection, wire)
         refused = sender.problem or wire.problem or take_bodies(wire.command, wire.payload, frame.body)
         if refused:
-            wire = wire._replace(problem=refused)
+            wire.problem = refused
         request = Request(
             wire=wire,
             who=sender.who,

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from postroom_common.body import GATHERED, part_to_wire, parts_to_wire, value_to_wire
-from postroom_common.codec import encode_error, encode_reply
+from postroom_common.codec import encode_error
 
 from ...model.request import Answer, MessageView
+
+#: Attributes that were not given, as a JSON value. Never change it.
+_NO_VALUES: Final[dict[str, Any]] = {}
 
 
 def encode_answer(request_id: str, answer: Answer) -> bytes:
     """The bytes of a response file."""
     if answer.error:
         return encode_error(request_id, answer.error.code, answer.error.message)
-    return encode_reply(request_id, answer.data or {}, show)
+    return orjson.dumps({"requestId": request_id, "ok": True, "data": answer.data or {}}, show)
 
 
 def show(view: Any) -> dict[str, Any]:
     """A message in an answer, for ``orjson``. Raises ``TypeError`` for anything else."""
     if type(view) is not MessageView:
         raise TypeError(f"an answer contains {type(view).__name__}")
+    if view.text is not None:
+        none = _NO_VALUES if view.as_value else "{}"
+        return {**view.fields, "payload": view.text, "attributes": none}
     body = part_to_wire(view.parts[0], view.as_value)
     shown = {**view.fields, **body, "attributes": value_to_wire(view.attributes, view.as_value)}
     if GATHERED in view.fields:

@@ -196,10 +196,10 @@ class Mailbox(Door):
             self._response_dirs.release()  # perhaps all descriptors are in use
             raise
         requests = []
-        looked_up: dict[str, ResponseDir] = {}  # response directories, once a group
+        usable: dict[tuple[str, int], Principal] = {}  # by client id and user; looked at once a group
         for one in taken:
             try:
-                request = self._request_of(one, looked_up)
+                request = self._request_of(one, usable)
             except OSError as error:  # an error of this request alone
                 log.error("request %r is postponed: %s", one.name[:100], error)
                 self._scanner.postpone(one.name, one.inode)
@@ -223,40 +223,50 @@ class Mailbox(Door):
             self._watch = None
             return None
 
-    def _request_of(self, taken: RequestFile, looked_up: dict[str, ResponseDir]) -> Request | None:
+    def _request_of(self, taken: RequestFile, usable: dict[tuple[str, int], Principal]) -> Request | None:
         try:
             wire = decode_request(taken.data)
-            client_id = wire.client_id
-            response_dir = looked_up.get(client_id)
-            if response_dir is None:
-                response_dir = looked_up[client_id] = self._response_dir(client_id, taken.uid)
-            if not may_use_response_dir(taken.uid, response_dir.owner):
-                # It cannot be answered: the owner of that response directory would read the answer.
-                text = f"client id {client_id} belongs to another user: use one of your own"
-                self._scanner.reject(taken.name, text)
-                self._on_foreign(text, self._made(taken, wire, Principal(client_id, taken.uid)))
-                return None
         except RequestRejected as error:
             if self._scanner.is_unfinished(taken):
                 self._scanner.postpone(taken.name, taken.inode)
             else:
                 self._reject(taken.name, error.reason)
             return None
+        sender = (wire.client_id, taken.uid)
+        who = usable.get(sender)
+        if who is None:
+            who = self._sender(taken, wire)
+            if who is None:
+                return None
+            usable[sender] = who
+        if wire.acts_as is not None:
+            text = "as is for the lane: a request file comes from its owner"
+            wire.problem = CommandError(ErrorCode.INVALID_REQUEST, text)
+        if taken.over and not wire.problem:
+            wire.problem = self._quotas.too_many_pending(taken.uid)
+        return self._made(taken, wire, who)
+
+    def _sender(self, taken: RequestFile, wire: WireRequest) -> Principal | None:
+        """Who sends a request; None if it is rejected, or cannot be executed now."""
+        client_id, uid = wire.client_id, taken.uid
+        try:
+            response_dir = self._response_dir(client_id, uid)
         except NoResponseDir as absent:
             self._reject(taken.name, str(absent))
+            return None
+        if not may_use_response_dir(uid, response_dir.owner):
+            # It cannot be answered: the owner of that response directory would read the answer.
+            text = f"client id {client_id} belongs to another user: use one of your own"
+            self._scanner.reject(taken.name, text)
+            self._on_foreign(text, self._made(taken, wire, Principal(client_id, uid)))
             return None
         if response_dir.problem:
             self._unanswerable.add(taken, wire, response_dir.problem)
             return None
-        if not self._is_ready_for(taken.uid):
+        if not self._is_ready_for(uid):
             self._scanner.postpone(taken.name, taken.inode)
             return None
-        if wire.acts_as is not None:
-            text = "as is for the lane: a request file comes from its owner"
-            wire = wire._replace(problem=CommandError(ErrorCode.INVALID_REQUEST, text))
-        if taken.over and not wire.problem:
-            wire = wire._replace(problem=self._quotas.too_many_pending(taken.uid))
-        return self._made(taken, wire, response_dir.client)
+        return response_dir.client
 
     def _response_dir(self, client_id: str, uid: int) -> ResponseDir:
         found = self._response_dirs.look(client_id)
@@ -264,53 +274,46 @@ class Mailbox(Door):
             return found
         if uid != os.geteuid():
             raise NoResponseDir(f"its client has no response directory: make responses/{client_id}, mode 0770")
-        self._with_space(self._response_dirs.make, client_id)
-        return ResponseDir(uid, "", Principal(client_id, uid))
-
-    def _made(self, taken: RequestFile, wire: WireRequest, who: Principal) -> Request:
-        name, uid, data = taken.name, taken.uid, taken.data  # the request must not keep the bytes of its file
-        return Request(
-            wire,
-            who,
-            request_key(uid, repeated_bytes(wire, data)),
-            taken.ctime_ns // 1_000_000,
-            lambda answer: self._respond(name, uid, answer),
-            lambda: self._is_alive(name),
-            json_body,
-            len(data),
-            self.name,
-        )
-
-    def _with_space(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:
         while True:
             try:
-                write(*arguments)
-                return
+                self._response_dirs.make(client_id)
+                break
             except OSError as error:
                 if error.errno not in FULL_ERRNOS or not self._free_space():
                     raise
+        return ResponseDir(uid, "", Principal(client_id, uid))
+
+    def _made(self, taken: RequestFile, wire: WireRequest, who: Principal) -> Request:
+        return Request(
+            wire,
+            who,
+            request_key(taken.uid, repeated_bytes(wire, taken.data) if wire.idempotency_key else taken.data),
+            taken.ctime_ns // 1_000_000,
+            lambda answer: self._respond(taken, answer),
+            lambda: self._is_alive(taken.name),
+            json_body,
+            taken.size,
+            self.name,
+        )
 
     def _reject(self, name: str, reason: str) -> None:
         self._scanner.reject(name, reason)
         self._on_rejected(reason)
 
-    def _respond(self, name: str, uid: int, answer: Answer) -> None:
+    def _respond(self, taken: RequestFile, answer: Answer) -> None:
+        name = taken.name
         request = self._requests[name]
         wire = request.wire
         response = encode_answer(wire.request_id, answer)
         del self._requests[name]
-        try:
-            self._with_space(self._response_dirs.put, wire.client_id, uid, wire.request_id, response)
-        except OSError as failure:
-            # The request was executed: when it is read again, it is a repeat and gets the first answer.
-            if self._response_dirs.note_failure(wire.client_id, failure) or failure.errno in _PASSING:
-                log.error(
-                    "the response to %r is postponed: %s", name[:100], failure, extra=about(**request.log_fields())
-                )
-                self._scanner.postpone(name)
-            else:
-                self._scanner.reject(name, f"the response could not be written: {failure}")
-            return
+        while True:
+            try:
+                self._response_dirs.put(wire.client_id, taken.uid, wire.request_id, response)
+                break
+            except OSError as failure:
+                if failure.errno not in FULL_ERRNOS or not self._free_space():
+                    self._not_answered(request, name, failure)
+                    return
         try:
             self._scanner.finish(name)
         except OSError as failure:
@@ -320,6 +323,15 @@ class Mailbox(Door):
                 failure,
                 extra=about(**request.log_fields()),
             )
+
+    def _not_answered(self, request: Request, name: str, failure: OSError) -> None:
+        """A response cannot be written. The request was executed: when it is read again, it is a repeat and gets the
+        first answer."""
+        if self._response_dirs.note_failure(request.wire.client_id, failure) or failure.errno in _PASSING:
+            log.error("the response to %r is postponed: %s", name[:100], failure, extra=about(**request.log_fields()))
+            self._scanner.postpone(name)
+        else:
+            self._scanner.reject(name, f"the response could not be written: {failure}")
 
     def _is_alive(self, name: str) -> bool:
         """Whether the client of a waiting request is still there: it may have removed the file, or have died, which

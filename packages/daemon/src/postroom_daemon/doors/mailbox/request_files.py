@@ -11,8 +11,10 @@ import logging
 import os
 import stat
 import time
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from postroom_common.protocol import SETTLE_MS
 
@@ -32,16 +34,22 @@ class MailboxBusy(OSError):
     """Another daemon serves the mailbox."""
 
 
-class RequestFile(NamedTuple):
-    """A request file that was read; sorts by arrival. ``uid`` owns it, ``ctime_ns`` is when it got its name in
-    ``requests/``. ``over``: its user has more requests pending than its quota."""
+@dataclass(slots=True, eq=False)
+class RequestFile:
+    """A request file that was read. ``uid`` owns it, ``ctime_ns`` is when it got its name in ``requests/``, ``size`` is
+    that of its ``data``. ``over``: its user has more requests pending than its quota."""
 
     ctime_ns: int
     name: str
     inode: int
     uid: int
     data: bytes
+    size: int
     over: bool = False
+
+
+#: What request files are sorted by, so that they are in the order of their arrival.
+ARRIVAL: Final = attrgetter("ctime_ns", "name")
 
 
 class RequestFiles:
@@ -125,15 +133,15 @@ class RequestFiles:
 
     def remove(self, name: str, inode: int) -> None:
         """Remove a file if it is still the one that was read; a spilled one always is. Raises ``OSError``."""
-        spilled = is_spilled(name)
+        files = self.files
         try:
-            if spilled:
-                self.files.unlink(name, dir_fd=self.spill.fd)
-            elif self.files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino == inode:
-                self.files.unlink(name, dir_fd=self.fd)
+            if "/" in name:
+                files.unlink(name, dir_fd=self.spill.fd)
+            elif files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino == inode:
+                files.unlink(name, dir_fd=self.fd)
         except FileNotFoundError:
             pass  # RACE: its client took it back
-        if spilled:
+        if "/" in name:
             self.spill.gone(name)
 
     def reject(self, name: str, reason: str) -> None:
@@ -203,31 +211,34 @@ class RequestFiles:
         """Read a request. None if it is gone, rejected, or to be read later. Raises ``OSError`` for an error that is
         not the file's fault."""
         spilled = "/" in name
-        directory = self.spill.fd if spilled else self.fd
+        files, limit = self.files, self._request_bytes
         try:
-            fd = self.files.open(name, READ_FLAGS, dir_fd=directory)
+            fd = files.open(name, READ_FLAGS, dir_fd=self.spill.fd if spilled else self.fd)
         except OSError as error:
             self._unopened(name, error)
             return None
         try:
-            status = self.files.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > self._request_bytes:
+            status = files.fstat(fd)
+            length = status.st_size
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or length > limit:
                 self._refuse(name, status)
                 return None
             # One byte more than its size: a file that has grown shows it. A buffer of the limit would cost more.
-            data = self.files.read(fd, status.st_size + 1)
-            if len(data) > status.st_size:
-                data += self.files.read(fd, self._request_bytes + 1)
-            if len(data) > self._request_bytes:
-                self.reject(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
+            data = files.read(fd, length + 1)
+            size = len(data)
+            if size > length:
+                data += files.read(fd, limit + 1)
+                size = len(data)
+            if size > limit:
+                self.reject(name, f"larger than {limit} bytes (limits.requestBytes)")
                 return None
         finally:
-            self.files.close(fd)
+            files.close(fd)
         ctime_ns = status.st_ctime_ns
         if spilled:
             note = note_of(name)
             ctime_ns = note.ctime_ns if note else ctime_ns
-        return RequestFile(ctime_ns, name, status.st_ino, status.st_uid, data)
+        return RequestFile(ctime_ns, name, status.st_ino, status.st_uid, data, size)
 
     def _unopened(self, name: str, error: OSError) -> None:
         if error.errno == errno.ENOENT:

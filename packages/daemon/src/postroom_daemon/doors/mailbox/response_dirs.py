@@ -168,9 +168,14 @@ class ResponseDirs:
     def put(self, client_id: str, uid: int, request_id: str, response: bytes) -> None:
         """Write a response file for a client. Its directory must still belong to ``uid``: it may have been removed
         since the request was read, and made by another user. Raises ``OSError``, ``NoResponseDir``."""
-        put, name = self._files.put_chunks, file_name(request_id) + ".json"
+        put, name = self._files.put_chunks, (request_id if _IS_UTF_8 else file_name(request_id)) + ".json"
+        opened = self._open.get(client_id)
         try:
-            put(self._dir(client_id, uid), name, (response,), 0o644)
+            if opened and opened[2] == uid:
+                self._open.move_to_end(client_id)
+                put(opened[0], name, (response,), 0o644)
+            else:
+                put(self._dir(client_id, uid), name, (response,), 0o644)
         except OSError as error:
             if error.errno == errno.ENOENT:  # the directory was removed, and perhaps made again, since it was opened
                 self._close(client_id)
@@ -181,10 +186,7 @@ class ResponseDirs:
             put(self._dir(client_id, uid), name, (response,), 0o644)
 
     def _dir(self, client_id: str, uid: int) -> int:
-        cached = self._open.get(client_id)
-        if cached and cached[2] == uid:
-            self._open.move_to_end(client_id)
-            return cached[0]
+        """The descriptor of a client's directory, opened anew."""
         self._close(client_id)
         fd = self._files.open(file_name(client_id), DIRECTORY_FLAGS, dir_fd=self.fd)
         try:

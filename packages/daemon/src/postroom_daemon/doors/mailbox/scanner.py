@@ -11,11 +11,12 @@ import logging
 import stat
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from postroom_common.protocol import REQUEST_SUFFIX
 
-from .request_files import RequestFile, RequestFiles
+from .request_files import ARRIVAL, RequestFile, RequestFiles
 from .spill import is_spilled
 from .user_queues import MayHave, UserQueues, Working
 
@@ -111,8 +112,10 @@ class Scanner:
         self._may_have = may_have
         self._shared = requests.is_shared()
         self._backlog: deque[str] = deque()
-        self._working: dict[str, tuple[int, int, int]] = {}  # by name: inode, uid, bytes
-        self._by_user = Working()
+        self._working = Working()
+        self._by_name = self._working.by_name
+        self.begin = self._working.add
+        """A request is being worked on: scans pass over it until it is finished, rejected or postponed."""
         self._must_scan = True
         self._scanned_ns = 0
 
@@ -155,19 +158,18 @@ class Scanner:
                 if taken is not None:
                     return self._checked(taken)
             self._queues.add(names)
-        self._queues.step(self._by_user)
+        self._queues.step(self._working)
         return self._queues.take(max_requests, max_bytes, self._read)
 
     def _checked(self, taken: list[RequestFile]) -> list[RequestFile]:
         """Mark those requests, read without a user queue, that exceed their user's quota."""
         pending: dict[int, tuple[int, int]] = {}
-        for number, one in enumerate(taken):
+        for one in taken:
             uid = one.uid
             self._queues.note(uid)
-            requests, size = pending.get(uid) or self._by_user.of(uid)
-            requests, size = pending[uid] = (requests + 1, size + len(one.data))
-            if not self._may_have(uid, requests, size):
-                taken[number] = one._replace(over=True)
+            requests, size = pending.get(uid) or self._working.of(uid)
+            requests, size = pending[uid] = (requests + 1, size + one.size)
+            one.over = not self._may_have(uid, requests, size)
         return taken
 
     # --- in the order of arrival ------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ class Scanner:
                 everything = self._read_all(names, max_bytes)
                 if everything is not None:
                     return everything
-            self._backlog.extend(self._by_age(names))
+            self._backlog.extend(self._in_order(names, arrived))
         taken: list[RequestFile] = []
         looks = size = 0
         while self._backlog and looks < max_requests and size < max_bytes:
@@ -188,22 +190,26 @@ class Scanner:
             looks += 1
             if one:
                 taken.append(one)
-                size += len(one.data)
-        taken.sort()
+                size += one.size
+        taken.sort(key=ARRIVAL)
         return taken
 
     def _read_all(self, names: list[str], max_bytes: int) -> list[RequestFile] | None:
         """All requests of some names, by arrival; None if they have more bytes."""
         taken: list[RequestFile] = []
-        size = 0
+        read, size = self.requests.read, 0
         for name in names:
             if size >= max_bytes:
                 return None
-            one = self._read(name)
+            try:
+                one = read(name)
+            except OSError as error:
+                self._not_read(name, error)
+                continue
             if one:
                 taken.append(one)
-                size += len(one.data)
-        taken.sort()
+                size += one.size
+        taken.sort(key=ARRIVAL)
         return taken
 
     def _read(self, name: str) -> RequestFile | None:
@@ -211,12 +217,16 @@ class Scanner:
         try:
             return self.requests.read(name)
         except OSError as error:
-            if error.errno in _OUR_FAULT:
-                self._must_scan = True
-                raise
-            log.error("request %r is postponed: %s", name[:100], error)
-            self.requests.ignore(name, self.requests.inode(name) or 0)
+            self._not_read(name, error)
             return None
+
+    def _not_read(self, name: str, error: OSError) -> None:
+        """Postpone a request that cannot be read; raise ``error`` again if the fault is the daemon's."""
+        if error.errno in _OUR_FAULT:
+            self._must_scan = True
+            raise error
+        log.error("request %r is postponed: %s", name[:100], error)
+        self.requests.ignore(name, self.requests.inode(name) or 0)
 
     def _new_names(self, arrived: list[str] | None) -> list[str]:
         now_ns = time.monotonic_ns()
@@ -225,7 +235,7 @@ class Scanner:
             names = self._scan()
             self._scanned_ns, self._must_scan = now_ns, False
             return names
-        working, waiting = self._working, self._queues.here
+        working, waiting = self._by_name, self._queues.here
         return [
             name
             for name in dict.fromkeys(arrived)
@@ -233,7 +243,7 @@ class Scanner:
         ]
 
     def _scan(self) -> list[str]:
-        working, waiting = self._working, self._queues.here
+        working, waiting = self._by_name, self._queues.here
         names, others = [], []
         for name in self.requests.files.listdir(self.requests.fd):
             if not name.endswith(REQUEST_SUFFIX):
@@ -250,6 +260,15 @@ class Scanner:
                 self._queues.add_unfit()
         return names
 
+    def _in_order(self, names: list[str], arrived: list[str] | None) -> Iterable[str]:
+        """Names in the order of their arrival; ``arrived`` are in it, the same perhaps twice."""
+        if arrived:
+            missing = set(names)
+            in_order = dict.fromkeys(name for name in reversed(arrived) if name in missing)
+            if len(in_order) == len(names):
+                return reversed(in_order)
+        return self._by_age(names)
+
     def _by_age(self, names: list[str]) -> list[str]:
         files, fd = self.requests.files, self.requests.fd
         ages = []
@@ -262,57 +281,42 @@ class Scanner:
 
     # --- requests that are being worked on --------------------------------------------------------------------
 
-    def begin(self, taken: RequestFile) -> None:
-        """The request is being worked on: scans pass over it until it is finished, rejected or postponed."""
-        size = len(taken.data)
-        self._working[taken.name] = (taken.inode, taken.uid, size)
-        self._by_user.add(taken.uid, size)
-
-    def _release(self, name: str) -> int:
-        """The request is no longer worked on. Returns its inode, 0 if it was not."""
-        entry = self._working.pop(name, None)
-        if entry is None:
-            return 0
-        inode, uid, size = entry
-        self._by_user.remove(uid, size)
-        return inode
-
     def gone(self) -> list[str]:
         """Names of requests being worked on whose file has vanished or was replaced; they no longer are."""
-        here = ((name, inode) for name, (inode, _, _) in self._working.items() if not is_spilled(name))
+        here = ((name, taken.inode) for name, taken in self._by_name.items() if not is_spilled(name))
         lost = [name for name, inode in here if self.requests.inode(name) != inode]
         for name in lost:
-            self._release(name)
+            self._working.remove(name)
         return lost
 
     def open(self, name: str) -> int | None:
         """An fd of a request being worked on; None if its file is no longer the one that was read."""
-        entry = self._working.get(name)
-        return self.requests.open(name, entry[0]) if entry else None
+        taken = self._by_name.get(name)
+        return self.requests.open(name, taken.inode) if taken else None
 
     def finish(self, name: str) -> None:
         """The request is answered: remove its file, if it is still the one that was read. Raises ``OSError``."""
-        inode = self._release(name)
-        if inode:
+        taken = self._working.remove(name)
+        if taken:
             try:
-                self.requests.remove(name, inode)
+                self.requests.remove(name, taken.inode)
             except OSError:
-                self.requests.ignore(name, inode)  # it will be a repeat
+                self.requests.ignore(name, taken.inode)  # it will be a repeat
                 raise
 
     def reject(self, name: str, reason: str) -> None:
         """Move a request to ``dead/``."""
-        self._release(name)
+        self._working.remove(name)
         self.requests.reject(name, reason)
 
     def postpone(self, name: str, inode: int = 0) -> None:
         """Leave a request where it is, and read it again later. ``inode`` is needed if it was not begun."""
-        working = self._release(name)
-        self.requests.ignore(name, inode or working)
+        taken = self._working.remove(name)
+        self.requests.ignore(name, inode or (taken.inode if taken else 0))
 
     def resume(self, name: str) -> None:
         """The request is no longer worked on: read it again at the next turn."""
-        self._release(name)
+        self._working.remove(name)
         if is_spilled(name):
             self._queues.add_postponed([name])
         else:

@@ -54,24 +54,32 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Working:
-    """Requests that are being worked on, and their bytes, by user."""
+    """Requests that are being worked on: by name; and their number and bytes by user."""
 
+    by_name: dict[str, RequestFile] = field(default_factory=dict)
     _of_user: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, uid: int) -> tuple[int, int]:
         """How many requests of a user, and how many bytes."""
         return self._of_user.get(uid, _NONE)
 
-    def add(self, uid: int, size: int) -> None:
+    def add(self, taken: RequestFile) -> None:
         """Add a request."""
+        uid = taken.uid
         requests, bytes_ = self._of_user.get(uid, _NONE)
-        self._of_user[uid] = (requests + 1, bytes_ + size)
+        self._of_user[uid] = (requests + 1, bytes_ + taken.size)
+        self.by_name[taken.name] = taken
+        taken.data = b""  # it is parsed
 
-    def remove(self, uid: int, size: int) -> None:
-        """Remove a request."""
-        requests, bytes_ = self._of_user.pop(uid)
-        if requests > 1:
-            self._of_user[uid] = (requests - 1, bytes_ - size)
+    def remove(self, name: str) -> RequestFile | None:
+        """Remove a request. Returns it, if it was here."""
+        taken = self.by_name.pop(name, None)
+        if taken:
+            uid = taken.uid
+            requests, bytes_ = self._of_user.pop(uid)
+            if requests > 1:
+                self._of_user[uid] = (requests - 1, bytes_ - taken.size)
+        return taken
 
 
 @dataclass(slots=True)
@@ -326,10 +334,11 @@ class UserQueues:
                 if not is_spilled(name):
                     self.here.add(name)
                 raise
-            size = len(one.data) if one else 0
+            size = one.size if one else 0
             turn.use(size)
             budget.use(size)
             if one:
                 self.note(one.uid)
                 latest = max(latest, one.ctime_ns)  # the clock may have been set back
-                taken.append((latest, one._replace(over=True) if refused else one))
+                one.over = refused
+                taken.append((latest, one))

@@ -17,7 +17,7 @@ _IN_MOVED_TO: Final = 0x80
 _IN_ONLYDIR: Final = 0x01000000
 #: The beginning of an event: watch, mask, cookie, length of the name with its padding.
 _EVENT: Final = Struct("iIII")
-_READ_BYTES: Final = 16384
+_READ_BYTES: Final = 65536
 _ENCODING: Final = sys.getfilesystemencoding()
 #: An event with the longest name.
 _EVENT_BYTES: Final = 16 + 256

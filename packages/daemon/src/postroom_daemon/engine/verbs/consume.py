@@ -177,14 +177,15 @@ def _size(entries: list[Entry]) -> int:
 
 def _leases(context: Context, fields: Fields, consumer: str, entries: list[Entry]) -> list[Draft]:
     """The events that lease messages."""
-    account_field, account = context.who.field, context.who.account
+    account = context.who.account
+    account_field = "uid" if type(account) is int else "principal"
     payload_as, seconds = fields["payloadAs"], fields["orderedSec"]
     queue, until, ordered = "", 0, 0
     drafts: list[Draft] = []
     for entry in entries:
         if entry.queue != queue:
             queue = entry.queue
-            policy = context.policies.effective(queue, context.store.queue(queue))
+            policy = context.free_queues.get(queue) or context.policies.effective(queue, context.store.queue(queue))
             if entry.state is not _DEAD:
                 ordered = policy.ordered_ms if seconds is None else seconds and max(1, round(seconds * 1000))
             until = context.now.engine + (ordered or lease_ms(policy, fields))
@@ -218,7 +219,8 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
     has_limit = quotas.limits_leases and account not in quotas.exempt
     leases = context.consumers.leases_of_account(account) if has_limit else 0
     entries: list[Entry] = []
-    for entry in _candidates(context, queue, consumer, most):
+    is_free = queue in context.free_queues
+    for entry in store.next_several(queue, consumer, most) if is_free else _candidates(context, queue, consumer, most):
         space -= entry.size
         if entries and space < 0:
             break
@@ -263,6 +265,8 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
         if before == 0:
             return _one(context.store.pages.oldest_ready(queue, consumer))
         most = min(most, before)
+    elif not (policy.max_inflight or policy.max_inflight_per_consumer) and _CONSUME in context.access.free:
+        context.free_queues[queue] = policy
     return context.store.next_several(queue, consumer, most)
 
 

@@ -100,7 +100,7 @@ def _complete(context: Context, entry: Entry, message: Message, failure: dict[st
         original["targetConsumerId"] = entry.target
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     return {
-        "originalMessage": MessageView(original, message.parts, message.attributes or NO_ATTRIBUTES, True),
+        "originalMessage": MessageView(original, True, None, message.parts, message.attributes or NO_ATTRIBUTES),
         "failure": failure,
         "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
     }

@@ -166,7 +166,8 @@ def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | d
     if message is None:
         return facts | {"bodyLost": True}
     view = stored_to_wire(entry, message, as_value, entry.attempt)
-    return view._replace(fields=facts | view.fields | {"bytes": message.size})
+    view.fields = facts | view.fields | {"bytes": message.size}
+    return view
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from postroom_common.body import CARRIED, Part, encode_message, value_from_wire
+from postroom_common.body import CARRIED, Part, encode_message, encode_text, value_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Layer, Policy
@@ -50,6 +50,8 @@ _NOT_GIVEN: Final = (None, "")
 _NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
 #: The fields of a publish that say where it goes, and what its body is.
 _PLACE_AND_BODY: Final = ("queue", "queuePattern", "createWith", "message", "encoding", "contentType")
+#: Those of a message that has only a body.
+_PLAIN: Final = frozenset({"queue", "message", "encoding", "contentType"})
 #: All others, and their values if they say nothing.
 _OPTIONS: Final = {field.name: field.default for field in FIELDS[Command.PUBLISH] if field.name not in _PLACE_AND_BODY}
 _options: Final = itemgetter(*_OPTIONS)
@@ -90,7 +92,12 @@ def publish(context: Context, fields: Fields) -> Decision:
             context.open_queues[queue] = open_policy
     elif fields["createWith"] is not None or fields["queuePattern"] is not None:
         _check_place(fields)
-    return Decision([_published(context, fields, open_policy, context.read_body(fields))[0]])
+    if not context.payload.keys() <= _PLAIN:
+        return Decision([_published(context, fields, open_policy, context.read_body(fields))[0]])
+    message = fields["message"]
+    is_text = type(message) is str and not fields["encoding"] and not fields["contentType"]
+    envelope = encode_text(message) if is_text else encode_message(context.read_body(fields))
+    return Decision([_plain(context, queue, open_policy, envelope)[0]])
 
 
 def _decision(drafts: list[Draft], result: dict[str, Any] | None) -> Decision:
@@ -294,16 +301,25 @@ def _published(
 ) -> tuple[Draft, int]:
     """The event of a new message, and its stored size. With ``first``, it gathers parts, of which this is the first."""
     queue, now = fields["queue"], context.now
+    if not first and _options(fields) == _NO_OPTIONS:
+        return _plain(context, queue, policy, encode_message(parts))
     draft: Draft = {"type": _PUBLISHED, "queue": queue, "key": f"msg:{queue}:{context.ids.message(now.wall)}"}
-    if _options(fields) == _NO_OPTIONS:
-        if policy.ttl_ms:
-            draft["expiresEngineMs"] = now.engine + policy.ttl_ms
-        envelope = encode_message(parts)
-    else:
-        envelope = _with_options(draft, fields, policy, parts, now)
+    envelope = _with_options(draft, fields, policy, parts, now)
     if first:
         envelope = gathering.begin(context, draft, policy, first)
     size = len(envelope)
+    if context.who.account not in context.quotas.exempt:
+        count_for_publisher(context, draft, size)
+    draft["message"] = orjson.Fragment(envelope)
+    return draft, size
+
+
+def _plain(context: Context, queue: str, policy: Policy, envelope: bytes) -> tuple[Draft, int]:
+    """As ``_published``, for a message without options, as it is stored."""
+    now, size = context.now, len(envelope)
+    draft: Draft = {"type": _PUBLISHED, "queue": queue, "key": f"msg:{queue}:{context.ids.message(now.wall)}"}
+    if policy.ttl_ms:
+        draft["expiresEngineMs"] = now.engine + policy.ttl_ms
     if context.who.account not in context.quotas.exempt:
         count_for_publisher(context, draft, size)
     draft["message"] = orjson.Fragment(envelope)

@@ -19,7 +19,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..replies import delivery_to_wire
 from .lookup import check_payload_as, existing_message
-from .terminations import QUARANTINED, abandoned, about, died, failure, gone
+from .terminations import QUARANTINED, abandoned, about, died, failure
 
 #: Used for every message, and slow to look up in their classes.
 _ACKED: Final = EventType.ACKED
@@ -31,12 +31,12 @@ def ack(context: Context, fields: Fields) -> Decision:
     """Acknowledge a message: it is gone, or done if the policy keeps it. Raises ``CommandError`` unless the caller has
     its lease, and that is active."""
     entry = _leased_message(context, fields, is_active=True)
+    draft: Draft = {"type": _ACKED, "queue": entry.queue, "key": entry.key, "lease": entry.lease_id}
     keep = context.policies.effective(entry.queue, context.store.queue(entry.queue)).done_keep
-    if keep == "none" or entry.state is _DEAD:
-        draft = gone(_ACKED, entry)
-    else:
-        draft = about(_ACKED, entry)
+    if keep != "none" and entry.state is not _DEAD:
         draft["keep"] = keep
+    elif entry.claim:
+        draft["claim"] = entry.claim
     draft["heldMs"] = context.now.engine - entry.leased_at
     return Decision([draft])
 
@@ -237,7 +237,9 @@ def _leased_message(context: Context, fields: Fields, is_active: bool = False) -
     and for a request that names neither message nor lease.
     """
     key = fields["messageKey"] or key_by_lease(context, fields)
-    entry = existing_message(context, key, _CONSUME)
+    entry = context.store.get(key)
+    if entry is None or _CONSUME not in context.access.free:
+        entry = existing_message(context, key, _CONSUME)
     if not entry.lease_id:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
     lease = fields["leaseId"]

@@ -201,6 +201,9 @@ class SqliteStore(Store):
         return entry
 
     def envelope(self, key: str) -> bytes:
+        new = self._earlier.bodies.get(key)
+        if new is not None and new[1] == MESSAGE and key not in self._group.removed:
+            return new[0]
         body = self.body_cache.cached.get(key)
         return self.body_cache.read(key) if body is None else body
 
