@@ -1,8 +1,7 @@
 """Items of requests that carry several messages."""
 
 from ._codec import encode_payload, encoded_length
-from ._compat import ordered_dict
-from ._delivery import Delivery, mark_settled, split_lease
+from ._delivery import Delivery, split_lease
 from ._protocol import BATCH_LIMIT
 from .errors import InvalidArgument
 
@@ -12,8 +11,8 @@ _ENVELOPE_BYTES = 4096
 
 def encode_messages(messages, queue_required=False):
     """Return dicts with the arguments of ``publish`` as items. Raises ``InvalidArgument``."""
-    optional = () if queue_required else ("queue",)
-    return [_encode_item("publish", message, optional) for message in _check_list(messages, "messages")]
+    replaced = () if queue_required else ("queue",)
+    return [_encode_item("publish", message, replaced) for message in _check_list(messages, "messages")]
 
 
 def split_messages(messages, max_request_bytes):
@@ -43,13 +42,15 @@ def settle_batch(send, command, deliveries):
     data = send([_encode_settlement(command, one) for one in deliveries])
     for one, result in zip(deliveries, data.get("results") or ()):
         if "error" not in result:
-            mark_settled(one.get("message_key") if isinstance(one, dict) else one, None)
+            message = one.get("message_key") if isinstance(one, dict) else one
+            if isinstance(message, Delivery):
+                message.settled = True
     return data
 
 
 def _encode_settlement(command, item):
     if isinstance(item, Delivery) and item.lease_id:  # these values come from the daemon: they need no check
-        return ordered_dict([(u"messageKey", item.message_key), (u"leaseId", item.lease_id)])
+        return {u"messageKey": item.message_key, u"leaseId": item.lease_id}
     options = dict(item) if isinstance(item, dict) else {"message_key": item}
     key, lease = split_lease(options.get("message_key"), options.get("lease_id"))
     return _encode_item(command, dict(options, message_key=key, lease_id=lease))
@@ -61,14 +62,10 @@ def _check_list(values, name):
     return list(values)
 
 
-def _encode_item(command, options, optional=()):
-    """Return an item with the wire's field names. ``optional`` are fields that the request may give instead."""
+def _encode_item(command, options, replaced=()):
+    """Return an item with the wire's field names. ``replaced`` are options that the request may give instead."""
     if not isinstance(options, dict):
         raise InvalidArgument("an item must be a dict with the arguments of %s, not %r" % (command, options))
-    given = dict(options)
-    if command == "publish" and "message" not in given:
+    if command == "publish" and "message" not in options:
         raise InvalidArgument("publish needs message")
-    missing = [name for name in optional if given.get(name) is None]
-    given.update((name, u"") for name in missing)
-    payload = encode_payload(command, given)
-    return ordered_dict((name, value) for name, value in payload.items() if name not in missing)
+    return encode_payload(command, options, replaced)

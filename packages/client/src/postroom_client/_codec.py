@@ -62,40 +62,70 @@ def check_id(text, what):
     return data if PY2 else chars
 
 
-def encode_payload(command, options):
+def encode_payload(command, options, replaced=()):
     """Return the payload of ``command`` from its options by their Python names. Options that are None are left out.
+    ``replaced`` are required options that the request gives elsewhere.
 
     Raises ``InvalidArgument`` for an unknown or missing option, or for a value of the wrong type.
     """
+    names = tuple(options)
+    fields = _fields_by_names.get((command, names))
+    if fields is None:
+        fields = _fields_of(command, names)
     payload = ordered_dict()
-    rest = dict(options)
-    for wire_name, name, kind, _, required, _ in _protocol.FIELDS[command]:
-        if name not in rest:
-            if required:
-                _check_replaced(command, wire_name, name, options)
-            continue
-        value = rest.pop(name)
-        if value is None and kind != "any value":
-            if required:
-                _check_replaced(command, wire_name, name, options)
-            continue
-        if isinstance(value, Binary) and wire_name == "message":
-            if not rest.get("content_type"):
-                rest["content_type"] = value.content_type
-        check_kind(kind, value, name)
+    for wire_name, name, kind, exact in fields:
+        value = options[name]
+        if exact is not None:
+            if value is None:
+                continue
+            if type(value) not in exact:
+                check_kind(kind, value, name)
+        elif isinstance(value, Binary) and value.content_type is not None and not options.get("content_type"):
+            return encode_payload(command, dict(options, content_type=value.content_type), replaced)
         payload[wire_name] = value
-    if rest:
-        known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
-        raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(rest)), known))
+    for wire_name, name in _REQUIRED[command]:
+        if wire_name not in payload and name not in replaced:
+            _check_replaced(command, wire_name, name, options)
     if lacks_delivery(command, payload):
         raise InvalidArgument("%s needs message_key or lease_id" % command)
     return payload
 
 
+#: By command and the names of its options: their fields, see ``_fields_of``.
+_fields_by_names = {}  # type: dict
+_NAMES_LIMIT = 256
+_REQUIRED = {command: [field[:2] for field in fields if field[4]] for command, fields in _protocol.FIELDS.items()}
+
+
+def _fields_of(command, names):
+    """Return the fields of ``command`` that have these Python names, in the protocol's order: the name on the wire, the
+    Python name, the kind, and the types that are certainly of this kind (None: every type is).
+
+    Raises ``InvalidArgument`` for a name that the command does not have.
+    """
+    fields = [
+        (field[0], field[1], field[2], None if field[2] == "any value" else _EXACT.get(field[2], ()))
+        for field in _protocol.FIELDS[command]
+        if field[1] in names
+    ]
+    unknown = set(names).difference([field[1] for field in fields])
+    if unknown:
+        known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
+        raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(unknown)), known))
+    if len(_fields_by_names) >= _NAMES_LIMIT:
+        _fields_by_names.clear()
+    _fields_by_names[command, names] = fields
+    return fields
+
+
 def lacks_delivery(command, payload):
     """Return whether ``command`` is about a delivery, and its payload names neither the message nor the lease."""
-    is_about_one = any(field[0] == "leaseId" for field in _protocol.FIELDS[command])
-    return is_about_one and "messageKey" not in payload and "leaseId" not in payload
+    return command in _ABOUT_DELIVERIES and "messageKey" not in payload and "leaseId" not in payload
+
+
+_ABOUT_DELIVERIES = frozenset(
+    command for command, fields in _protocol.FIELDS.items() if any(field[0] == "leaseId" for field in fields)
+)
 
 
 def _check_replaced(command, wire_name, name, options):
@@ -150,7 +180,10 @@ def encode_request(
 
     Raises ``InvalidArgument``, which names a value that cannot be sent.
     """
-    payload, bodies = _take_bodies(payload)
+    bodies = []
+    if not _is_plain(payload, _DEPTH_LIMIT + 1):
+        payload, bodies = _take_bodies(payload)
+        payload = _checked(payload, "", _DEPTH_LIMIT + 1)
     envelope = ordered_dict()
     envelope["requestId"] = _text(check_id(request_id, "request id"))
     envelope["clientId"] = _text(check_id(client_id, "client id"))
@@ -162,7 +195,7 @@ def encode_request(
         envelope["traceparent"] = traceparent
     if bodies and idempotency_key is not None:  # its two forms differ, so that its bytes do not show what is a repeat
         envelope["idempotencyKey"] = idempotency_key
-    envelope["payload"] = _checked(payload, "", _DEPTH_LIMIT + 1)
+    envelope["payload"] = payload
     return _utf8(_encode_json(envelope)), b"".join(bodies)
 
 
@@ -218,9 +251,39 @@ def join_body(header, body):
 def encoded_length(value):
     """Return the size of a value in a request, in bytes. Raises ``InvalidArgument`` if it cannot be sent."""
     bodies = []
-    data = _encode_json(_checked(_without_body(value, bodies), "", _DEPTH_LIMIT))
+    if not _is_plain(value, _DEPTH_LIMIT):
+        value = _checked(_without_body(value, bodies), "", _DEPTH_LIMIT)
+    data = _encode_json(value)
     data = data.encode("utf-8", "replace") if isinstance(data, text_type) else data
     return len(data) + sum(base64_length(body) for body in bodies)
+
+
+def _is_plain(container, depth):
+    """Return whether the encoder can take an object or array as it is. If not, it must be ``_checked`` first."""
+    if type(container) is dict or type(container) is ordered_dict:
+        for key in container:
+            if type(key) is not text_type:
+                return False
+        items = container.values()
+    elif type(container) is list or type(container) is tuple:
+        items = container
+    else:
+        return False
+    if depth == 0:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind is text_type or kind is bool or item is None:
+            continue
+        if kind is int:
+            if not -(2**63) <= item < 2**64:
+                return False
+        elif kind is float:
+            if not -_INFINITY < item < _INFINITY:
+                return False
+        elif not _is_plain(item, depth - 1):
+            return False
+    return True
 
 
 def _checked(value, where, depth):

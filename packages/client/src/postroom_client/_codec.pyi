@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .errors import ServerError
@@ -15,7 +15,9 @@ class Binary:
 def check_id(text: str, what: str) -> str: ...
 def check_kind(kind: str, value: object, name: str) -> None: ...
 def lacks_delivery(command: str, payload: Mapping[str, Any]) -> bool: ...
-def encode_payload(command: str, options: Mapping[str, Any]) -> dict[str, Any]: ...
+def encode_payload(
+    command: str, options: Mapping[str, Any], replaced: Collection[str] = ()
+) -> dict[str, Any]: ...
 def encode_request(
     request_id: str,
     client_id: str,

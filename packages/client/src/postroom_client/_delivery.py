@@ -33,6 +33,8 @@ _FROM_LEASE = (
     ("lease_until_engine_ms", "leaseUntilEngineMs"),
     ("phase", "phase"),
 )
+_IN_MESSAGE = dict(_FROM_MESSAGE)
+_IN_LEASE = dict(_FROM_LEASE)
 
 
 class Delivery(object):
@@ -51,21 +53,34 @@ class Delivery(object):
         + ("engine_now_ms", "lease", "lease_lost", "message", "payload", "received_at", "settled")
     )
 
-    def __init__(self, data):
-        self.read(data)
+    def __init__(self, data, engine_now_ms=None, received_at=None):
+        self.message = message = data["message"]
+        self.lease = lease = data.get("lease") or {}
+        self.message_key, self.lease_id = message.get("messageKey"), lease.get("leaseId")
+        self.engine_now_ms = data.get("engineNowMs") if engine_now_ms is None else engine_now_ms
+        self.received_at = monotonic() if received_at is None else received_at
+        self.settled = self.lease_lost = False
+        self.payload = decode_body(message) if "encoding" in message else message.get("payload")
 
     def read(self, data):
         """Take over what an answer delivers."""
-        self.message = data["message"]
-        self.lease = data.get("lease") or {}
-        self.engine_now_ms = data.get("engineNowMs")
-        self.received_at = monotonic()
-        self.settled = self.lease_lost = False
-        for name, wire_name in _FROM_MESSAGE:
-            setattr(self, name, self.message.get(wire_name))
-        for name, wire_name in _FROM_LEASE:
-            setattr(self, name, self.lease.get(wire_name))
-        self.payload = decode_body(self.message)
+        for name in tuple(_IN_MESSAGE) + tuple(_IN_LEASE):
+            try:
+                delattr(self, name)
+            except AttributeError:
+                pass  # nobody has asked for it
+        self.__init__(data)
+
+    def __getattr__(self, name):
+        """Read a field from the answer. Its slot has it from then on."""
+        if name in _IN_MESSAGE:
+            value = self.message.get(_IN_MESSAGE[name])
+        elif name in _IN_LEASE:
+            value = self.lease.get(_IN_LEASE[name])
+        else:
+            raise AttributeError("a Delivery has no attribute %s" % name)
+        setattr(self, name, value)
+        return value
 
     @property
     def parts(self):
@@ -113,8 +128,8 @@ def deliveries_of(data, max_count):
     """Return what an answer to consume_next delivers: a ``Delivery`` or None, or a list if ``max_count`` is given."""
     if max_count is None:
         return Delivery(data) if data.get("message") else None
-    now_ms = data.get("engineNowMs")
-    return [Delivery(dict(one, engineNowMs=now_ms)) for one in data.get("messages") or ()]
+    now_ms, received_at = data.get("engineNowMs"), monotonic()
+    return [Delivery(one, now_ms, received_at) for one in data.get("messages") or ()]
 
 
 def activated(message, data):
