@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.errors import StoreDamaged, StoreError
 from postroom_daemon.stores.sqlite import ready
+from postroom_daemon.stores.sqlite.rows import COLUMNS, row_of
 from postroom_daemon.stores.sqlite.schema import Statements
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.daemon.database import connection
@@ -56,7 +58,7 @@ def fill(store: SqliteStore, count: int) -> None:
 def test_every_statement_of_the_store_is_checked_here() -> None:
     assigned = set(vars(STATEMENTS))
     asked_once = {"order_keys"}  # after a damaged database was rescued
-    assert assigned - {"insert", "put_value", "add_value"} - asked_once == set(HOT)
+    assert assigned - {"insert", "insert_new", "put_value", "add_value"} - asked_once == set(HOT)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -86,6 +88,31 @@ def test_several_messages_are_read_with_a_few_statements(store: SqliteStore) -> 
     assert [store.envelope(one.key) for one in several] == [b"{}"] * 100
     store.rollback()
     assert len(statements) <= 12
+
+
+def test_rows_of_new_messages_are_the_same_whichever_statement_inserts_them(store: SqliteStore) -> None:
+    options: list[dict[str, Any]] = [
+        {}, {"priority": 1}, {"target": "me"}, {"due": 9}, {"expires": 9}, {"fallback": 9, "target": "me"},
+        {"order_key": "k"}, {"publisher_uid": "7"}, {"claim": "c"}, {"retry_limit": 3}, {"size": 5},
+    ]  # fmt: skip
+    entries = [
+        Entry(
+            f"msg:q:{number:08}", "q", State.READY, **{"priority": 0, **fields}, seq=number, created_wall=2, created=3
+        )
+        for number, fields in enumerate(options * 5)
+    ]
+    store.begin()
+    store.add_queue(QueueRecord("q"))
+    for entry in entries:
+        store.folding = entry.seq
+        store.insert(entry, b'{"parts":[{"text":"a"}]}')
+    store.commit()
+    store.flush()
+    columns = ", ".join((*COLUMNS, "crc"))
+    rows = connection(store).execute(f"SELECT {columns} FROM msg_index ORDER BY seq").fetchall()
+    assert rows == [row_of(entry, entry.seq) for entry in entries]
+    values = connection(store).execute("SELECT created_at, updated_at FROM kv WHERE value_type = 'message'").fetchall()
+    assert values == [(2, 2)] * len(entries)
 
 
 def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from itertools import chain
 
 from ...model.records import Entry
 from ..errors import StoreDamaged
-from .rows import Row, changes_of, row_of, value_crc
+from .rows import Row, changes_of, new_of, row_of, value_crc
 from .schema import ROWS, Insert, Statements, keys_in_turn
 
 NewBody = tuple[bytes, str, int]
@@ -87,11 +87,21 @@ class Changes:
         bodies, entries = self.bodies, self.entries
         if bodies:
             values = [
-                (key, value.decode(), kind, wall, wall, value_crc(key, value, kind))
+                (key, value.decode(), kind, wall, value_crc(key, value, kind))
                 for key, (value, kind, wall) in bodies.items()
             ]
             _insert(db, sql.add_value, values)
-            _insert(db, sql.insert, [row_of(*entries[key]) for key in bodies])
+            new: list[Row] = []
+            others: list[Row] = []
+            for key in bodies:
+                row = row_of(*entries[key])
+                bound = new_of(row)
+                if bound is None:
+                    others.append(row)
+                else:
+                    new.append(bound)
+            _insert(db, sql.insert_new, new)
+            _insert(db, sql.insert, others)
         changed = [[*changes_of(row_of(*one)), key] for key, one in entries.items() if key not in bodies]
         if changed:
             _expect(len(changed), db.executemany(sql.update, changed).rowcount, changed[0][-1])
@@ -106,12 +116,14 @@ class Changes:
         gone = [(key,) for key, one in self.values.items() if one is None]
         if gone:
             db.executemany(sql.delete_value, gone)
-        put = [(key, one[0].decode(), one[1], 0, 0, value_crc(key, *one)) for key, one in self.values.items() if one]
+        put = [(key, one[0].decode(), one[1], 0, value_crc(key, *one)) for key, one in self.values.items() if one]
         if put:
             db.executemany(sql.put_value, put)
 
 
 def _insert(db: sqlite3.Connection, insert: Insert, rows: list[Row]) -> None:
+    if not rows:
+        return
     together = len(rows) - len(rows) % ROWS
     portions = [[*chain.from_iterable(rows[begin : begin + ROWS])] for begin in range(0, together, ROWS)]
     db.executemany(insert.several, portions)

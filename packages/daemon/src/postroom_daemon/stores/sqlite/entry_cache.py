@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from postroom_common.protocol import State
 
 from ...model.records import Entry
 from ..errors import StoreDamaged
@@ -36,6 +40,18 @@ class EntryCache:
                 raise StoreDamaged(text) from None
             self.remember(key, entry)
         return entry
+
+    def several_of(self, rows: Iterable[Row], state: State) -> deque[Entry]:
+        """As ``of``, for rows that an index lists in a state. Raises ``StoreDamaged`` also if one is in another one:
+        the index would return it for ever."""
+        values = self.values
+        entries: deque[Entry] = deque()
+        for row in rows:
+            entry = values.get(row[0]) or self.of(row)
+            if entry.state is not state:
+                raise StoreDamaged(f"{self._path}: an index has {entry.key} as {state}, its row as {entry.state}")
+            entries.append(entry)
+        return entries
 
     def remember(self, key: str, entry: Entry) -> None:
         """Add an entry, and forget the oldest one if there are too many."""

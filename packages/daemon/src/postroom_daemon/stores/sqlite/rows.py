@@ -6,6 +6,7 @@ whenever the row is read.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, Final
 from zlib import crc32
 
@@ -33,6 +34,19 @@ CHANGING: Final = (
     "state", "target_consumer_id", "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at",
     "dlq_at", "failures", "phase", "as_of", "size", "lapse_at", "extra", "place", "crc",
 )  # fmt: skip
+#: The values in SQL of the columns that most new messages have in common, and the columns in which they differ. A value
+#: may be that of another column.
+NEW: Final = {
+    "state": "'ready'", "priority": "0", "target_consumer_id": "''", "attempt": "0", "available_at": "0",
+    "lease_id": "''", "consumer_id": "''", "lease_until": "NULL", "leased_at": "0", "dlq_at": "NULL", "failures": "0",
+    "phase": "''", "as_of": "seq", "order_key": "''", "lapse_at": "0", "place": "NULL",
+}  # fmt: skip
+NEW_BOUND: Final = tuple(name for name in (*COLUMNS, "crc") if name not in NEW)
+_new_bound: Final = itemgetter(*map((*COLUMNS, "crc").index, NEW_BOUND))
+_common: Final = itemgetter(*(COLUMNS.index(name) for name in NEW if name != "as_of"))
+_COMMON: Final = tuple(
+    {"'ready'": "ready", "''": "", "0": 0, "NULL": None}[value] for name, value in NEW.items() if name != "as_of"
+)
 _CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
 
 _DEAD, _DONE = State.DEAD, State.DONE  # used for every row, and slow to look up
@@ -78,6 +92,11 @@ def _rare(e: Entry) -> str:
     return orjson.dumps(rare).decode()
 
 
+def new_of(row: Row) -> Row | None:
+    """The values of ``NEW_BOUND`` in a row, if the others are those of ``NEW``; otherwise None."""
+    return _new_bound(row) if _common(row) == _COMMON and row[_AS_OF] == row[_SEQ] else None
+
+
 def changes_of(row: Row) -> list[Any]:
     """The values of ``CHANGING`` in a row."""
     return [row[place] for place in _CHANGING_AT]
@@ -105,8 +124,8 @@ def entry_of(row: Row) -> Entry:
     """The entry that a row holds. Raises ``ValueError`` or ``TypeError`` for values that there are not."""
     entry = Entry(
         row[0], row[1], _STATES.get(row[2]) or State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9],
-        row[10], row[11], row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, order_key=row[19],
-        returned_seq=row[22] or 0,
+        row[10], row[11], row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, "", 0, 0, 0, row[19],
+        "", "", "", 0, row[22] or 0,
     )  # fmt: skip
     if row[21]:
         rare: list[Any] = orjson.loads(row[21])

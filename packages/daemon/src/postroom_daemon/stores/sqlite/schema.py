@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final
 
 from ..base import TIMED
-from .rows import CHANGING, COLUMNS
+from .rows import CHANGING, COLUMNS, NEW, NEW_BOUND
 
 VERSION: Final = 5
 
@@ -132,12 +132,23 @@ def keys_in_turn(keys: Iterable[str]) -> Iterator[list[str | None]]:
 
 
 class Insert:
-    """The statements that insert one row, and ``ROWS`` of them."""
+    """The statements that insert one row, and ``ROWS`` of them. ``columns`` are the names with their values in SQL;
+    those in ``bound`` are parameters instead, in this order."""
 
-    def __init__(self, table: str, columns: str) -> None:
-        marks = f"({', '.join('?' * (columns.count(',') + 1))})"
-        self.one = f"INSERT INTO {table} ({columns}) VALUES {marks}"
-        self.several = f"{self.one}{f', {marks}' * (ROWS - 1)}"
+    def __init__(self, table: str, columns: dict[str, str], bound: tuple[str, ...]) -> None:
+        marks = [self._marks(columns, bound, row * len(bound)) for row in range(ROWS)]
+        self.one = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {marks[0]}"
+        self.several = ", ".join((self.one, *marks[1:]))
+
+    @staticmethod
+    def _marks(columns: dict[str, str], bound: tuple[str, ...], before: int) -> str:
+        numbers = {name: f"?{before + number}" for number, name in enumerate(bound, 1)}
+        values = (numbers.get(name) or numbers.get(value) or value for name, value in columns.items())
+        return f"({', '.join(values)})"
+
+
+def _columns(names: Iterable[str]) -> dict[str, str]:
+    return dict.fromkeys(names, "")
 
 
 class Statements:
@@ -147,7 +158,8 @@ class Statements:
         select = f"SELECT {_COLUMNS} FROM {msg}"
         self.get = f"{select} WHERE message_key = ?"
         self.page = f"{select} WHERE message_key > ? ORDER BY message_key LIMIT ?"
-        self.insert = Insert(msg, _COLUMNS)
+        self.insert = Insert(msg, _columns((*COLUMNS, "crc")), (*COLUMNS, "crc"))
+        self.insert_new = Insert(msg, {**_columns((*COLUMNS, "crc")), **NEW}, NEW_BOUND)
         changes = ", ".join(f"{name} = ?" for name in CHANGING)
         self.update = f"UPDATE {msg} SET {changes} WHERE message_key = ?"
         several = f"IN ({', '.join('?' * _KEYS)})"
@@ -190,7 +202,8 @@ class Statements:
         self.block = f"UPDATE {msg} SET blocked = ? WHERE message_key = ?"
         self.get_value = f"SELECT value, value_type, crc FROM {kv} WHERE key = ?"
         self.get_values = f"SELECT key, value, value_type, crc FROM {kv} WHERE key {several}"
-        self.add_value = Insert(kv, "key, value, value_type, created_at, updated_at, crc")
+        bound = ("key", "value", "value_type", "created_at", "crc")
+        self.add_value = Insert(kv, {**_columns(bound), "updated_at": "created_at"}, bound)
         self.put_value = self.add_value.one + (
             " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
             " crc = excluded.crc"
