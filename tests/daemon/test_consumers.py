@@ -159,7 +159,7 @@ def test_a_group_that_is_rolled_back_counts_for_nobody(any_bench: Bench) -> None
 def test_consumers_without_a_lease_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "CONSUMERS_LIMIT", 10)
     counted = Consumers()
-    counted.leased(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
+    counted.leased([Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1)])
     for number in range(50):
         counted.commit()
         counted.note_asked("q", f"c{number}", number)

@@ -8,7 +8,7 @@ from typing import Any
 from postroom_common.events import Event, EventType, encode_event, raw_json
 
 from ..engine.context import Draft
-from ..engine.fold import apply
+from ..engine.fold import apply_new
 from ..model.observer import UNOBSERVED, Observers
 from ..platform.clock import Now
 from ..stores.base import Store
@@ -61,20 +61,23 @@ class Group:
         events: list[Event] = []
         common, has_files = self._common, self._store.bodies.separate
         while drafts:
-            for draft in drafts:
-                event = common | draft
-                event["id"] = self.last_id = self.last_id + 1
+            last_id = self.last_id
+            common["req"] = self.last_id = last_id + len(drafts)
+            new = [common | draft for draft in drafts]
+            for event in new:
+                event["id"] = last_id = last_id + 1
                 if has_files and event["type"] == EventType.PUBLISHED:
                     self._extract_body(event)
-                self.unfolded.append(event)
-                events.append(event)
+            self.unfolded += new
+            events += new
             if not later:
                 self.fold()
             drafts = more() if more else []
         self.events += events
         last_id = self.last_id
-        for event in events:
-            event["req"] = last_id
+        if events[0]["req"] != last_id:
+            for event in events:
+                event["req"] = last_id
         last = events[-1]
         if reply:
             last["reply"] = reply
@@ -89,9 +92,7 @@ class Group:
     def fold(self) -> None:
         """Fold what is ``unfolded``. Raises as ``record``."""
         unfolded, self.unfolded = self.unfolded, []
-        store, observers = self._store, self._observers
-        for event in unfolded:
-            apply(event, store, observers)
+        apply_new(unfolded, self._store, self._observers)
 
     def _extract_body(self, event: Event) -> None:
         """Let the store put a new body into a file, if it wants to: the event then only refers to it."""

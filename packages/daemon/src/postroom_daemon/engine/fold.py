@@ -1,4 +1,4 @@
-"""apply: turns an event into operations on the store. State changes in no other way.
+"""apply: turns events into operations on the store. State changes in no other way.
 
 The fold decides nothing: every number is in the event. An event at or below ``store.applied`` was applied before and is
 skipped, so a replay may start anywhere before the end.
@@ -6,6 +6,7 @@ skipped, so a replay may start anywhere before the end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from postroom_common.events import COUNTED_TYPES, Event, EventType
@@ -25,19 +26,40 @@ def apply(event: Event, store: Store, observers: Observers = UNOBSERVED) -> None
     Raises ``NotStored`` or ``IllegalTransition`` before anything changes, and ``StoreError``; the caller must then roll
     the transaction back.
     """
+    _apply([event], store, observers)
+
+
+def apply_new(events: list[Event], store: Store, observers: Observers = UNOBSERVED) -> None:
+    """Fold new events, whose ids follow each other. Those of one type about messages of one queue are folded together.
+    Raises as ``apply``, but some may have changed the store."""
+    at, count = 0, len(events)
+    while at < count:
+        first, end = events[at], at + 1
+        type_ = first["type"]
+        if type_ in _TOGETHER:
+            queue = first["queue"]
+            while end < count and events[end]["type"] == type_ and events[end]["queue"] == queue:
+                end += 1
+        _apply(events if end - at == count else events[at:end], store, observers)
+        at = end
+
+
+def _apply(events: list[Event], store: Store, observers: Observers) -> None:
+    """Fold events of one type about messages of one queue, or a single event of any type."""
+    event = events[0]
     event_id, type_ = event["id"], event["type"]
     if event_id != store.applied + 1:
         if event_id <= store.applied:
             return
         # Record the gap: nobody can say what these events changed.
         store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
-    of_message = OF_MESSAGES.get(type_)
-    if of_message:
+    of_messages = OF_MESSAGES.get(type_)
+    if of_messages:
         store.folding = event_id
         recovery = store.recovery
         if not (recovery.replaying and recovery.already_applied(event)):
-            of_message(event, store, observers)
-        _count(event, type_, store)
+            of_messages(events, store, observers)
+        _count(events, type_, store)
     elif type_ in OF_QUEUES:
         store.folding = event_id
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
@@ -46,9 +68,10 @@ def apply(event: Event, store: Store, observers: Observers = UNOBSERVED) -> None
             note_claim(event, store)
     elif "queue" in event:  # written by a newer version, and about something that this version stores
         raise StoreError(f"event {event_id} is of type {type_!r}, unknown to this postroomd: upgrade it")
-    store.applied = event_id
+    store.applied = event_id + len(events) - 1
     for call in observers.by_type.get(type_, ()):
-        call(event)
+        for event in events:
+            call(event)
 
 
 def apply_without_message(event: Event, store: Store) -> None:
@@ -58,31 +81,37 @@ def apply_without_message(event: Event, store: Store) -> None:
     if type(claim) is dict and not claim.get("untilEngineMs"):
         event = {name: value for name, value in event.items() if name != "claim"}
     if event["type"] in OF_MESSAGES:
-        _count(event, event["type"], store)
+        _count([event], event["type"], store)
     elif "claim" in event:
         note_claim(event, store)
     store.applied = event["id"]
 
 
-def _count(event: Event, type_: str, store: Store) -> None:
-    """Count an event about a message in the totals of its queue, and note its claim."""
+def _count(events: Sequence[Event], type_: str, store: Store) -> None:
+    """Count events about messages in the totals of their queue, and note their claims."""
+    event = events[-1]
     try:
         record = store.queue_for_update(event["queue"])
     except NotStored:
         record = queue_of(event, store)
-    if "claim" in event:
-        note_claim(event, store)
-    if event.get("ofDead"):  # consuming a dead letter does not count as a delivery
-        record.used = event["engineMs"]
-        return
+    counted = kept = 0
+    for one in events:
+        if "keep" in one and type_ == EventType.ACKED:
+            kept += 1
+        if "claim" in one:
+            note_claim(one, store)
+        if "ofDead" not in one:  # consuming a dead letter does not count as a delivery
+            counted += 1
     total = _TOTALS.get(type_)
     if not total:
         return
-    totals = record.totals
-    totals[total] = totals.get(total, 0) + 1
     record.used = event["engineMs"]
-    if "keep" in event and type_ == EventType.ACKED:
-        record.count_kept(total)
+    if not counted:
+        return
+    totals = record.totals
+    totals[total] = totals.get(total, 0) + counted
+    if kept:
+        record.count_kept(total, kept)
     if "failure" in event:
         reason = event["failure"]["reasonCode"]
         if type_ == EventType.DIED:
@@ -98,5 +127,7 @@ def _count(event: Event, type_: str, store: Store) -> None:
                 record.count_kept("abandoned")
 
 
+#: Types of which several events are folded together.
+_TOGETHER: Final = frozenset({EventType.PUBLISHED, EventType.LEASED, EventType.ACKED})
 #: The name in a queue's totals by type of event.
 _TOTALS: Final[dict[str, str]] = {type_: type_.value for type_ in COUNTED_TYPES}

@@ -1,8 +1,9 @@
-"""The fold of events about single messages. See ``fold``."""
+"""The fold of events about messages. See ``fold``: events that are folded together have one type and one queue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
@@ -26,24 +27,32 @@ _INFLIGHT, _DEAD, _DONE = State.INFLIGHT, State.DEAD, State.DONE
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
 
-def _published(event: Event, store: Store, observers: Observers) -> None:
-    engine = event["engineMs"]
-    entry = Entry(event["key"], event["queue"], _READY, 0, event["id"], event["wallMs"], engine)
-    if len(event) > _PLAIN_FIELDS + ("by" in event):
-        _set_options(entry, event)
-        check_transition(None, _PUBLISHED, entry.state)
+def _published(events: Sequence[Event], store: Store, observers: Observers) -> None:
+    entries: list[Entry] = []
+    envelopes: list[bytes] = []
+    for event in events:
+        entry = Entry(event["key"], event["queue"], _READY, 0, event["id"], event["wallMs"], event["engineMs"])
+        if len(event) > _PLAIN_FIELDS + ("by" in event):
+            _set_options(entry, event)
+            check_transition(None, _PUBLISHED, entry.state)
+        if "message" in event:
+            envelope = raw_json(event["message"])
+            entry.size = len(envelope)
+            envelopes.append(envelope)
+        entries.append(entry)
     try:
-        _insert(entry, event, store)
+        _insert(entries, envelopes, events, store)
     except NotStored:  # nothing was changed
-        queue_of(event, store)
-        _insert(entry, event, store)
-    observers.published(entry)
-    if entry.state is _GATHERING:
-        note_gathering_message(event, store)
+        queue_of(events[0], store)
+        _insert(entries, envelopes, events, store)
+    observers.published(entries)
+    for entry, event in zip(entries, events, strict=True):
+        if entry.state is _GATHERING:
+            note_gathering_message(event, store)
 
 
 def _part_appended(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move(event, store, observers, None, stays=True)
+    entry, before = _move(event, store, observers)
     size = put_part(event, store)
     entry.parts = event["part"]
     entry.size += size
@@ -52,16 +61,21 @@ def _part_appended(event: Event, store: Store, observers: Observers) -> None:
     observers.grown(entry, size)
 
 
-def _insert(entry: Entry, event: Event, store: Store) -> None:
-    """Store a new message with its body. Raises ``NotStored`` if its queue does not exist."""
-    if "message" in event:
-        envelope = raw_json(event["message"])
-        entry.size = len(envelope)
-        store.insert(entry, envelope)
-    else:
-        reference = BodyReference.from_json(event["body"])
-        entry.size = reference.length
-        store.bodies.insert(entry, reference)
+def _insert(entries: list[Entry], envelopes: list[bytes], events: Sequence[Event], store: Store) -> None:
+    """Store new messages with their bodies: ``envelopes`` of those whose events have them. Raises ``NotStored`` if
+    their queue does not exist."""
+    if len(envelopes) == len(entries):
+        store.insert_several(entries, envelopes)
+        return
+    bodies = iter(envelopes)
+    for entry, event in zip(entries, events, strict=True):
+        store.folding = event["id"]
+        if "message" in event:
+            store.insert(entry, next(bodies))
+        else:
+            reference = BodyReference.from_json(event["body"])
+            entry.size = reference.length
+            store.bodies.insert(entry, reference)
 
 
 def _set_options(entry: Entry, event: Event) -> None:
@@ -80,33 +94,40 @@ def _set_options(entry: Entry, event: Event) -> None:
     entry.retry_limit = event.get("retryLimit", 0)
 
 
-def _leased(event: Event, store: Store, observers: Observers) -> None:
-    entry = _stored(event, store).copy()
-    before = entry.state
-    if before is not _DEAD:  # a leased dead letter stays dead
-        entry.state = _INFLIGHT
-    check_transition(before, _LEASED, entry.state)
-    entry.lease_id = event["lease"]
-    entry.consumer_id = event["consumer"]
-    entry.holder_uid = stored_account(event)
-    entry.lease_until = event["untilEngineMs"]
-    entry.leased_at = event["engineMs"]
-    entry.attempt = event["attempt"]
-    if "phase" in event:
-        entry.phase = event["phase"]
-    store.update(entry, before)
-    if entry.state is _INFLIGHT:
-        observers.leased(entry)
+def _leased(events: Sequence[Event], store: Store, observers: Observers) -> None:
+    entries: list[Entry] = []
+    states: list[State] = []
+    for event in events:
+        entry = _stored(event, store).copy()
+        before = entry.state
+        if before is not _DEAD:  # a leased dead letter stays dead
+            entry.state = _INFLIGHT
+        check_transition(before, _LEASED, entry.state)
+        entry.lease_id = event["lease"]
+        entry.consumer_id = event["consumer"]
+        entry.holder_uid = stored_account(event)
+        entry.lease_until = event["untilEngineMs"]
+        entry.leased_at = event["engineMs"]
+        entry.attempt = event["attempt"]
+        if "phase" in event:
+            entry.phase = event["phase"]
+        entries.append(entry)
+        states.append(before)
+    for before, run, first in _by_state(states, entries, events):
+        store.folding = first["id"]
+        store.update_several(run, before)
+        if before is not _DEAD:
+            observers.leased(run)
 
 
 def _extended(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move(event, store, observers, None, stays=True)
+    entry, before = _move(event, store, observers)
     entry.lease_until = event["untilEngineMs"]
     store.update(entry, before)
 
 
 def _activated(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move(event, store, observers, None, stays=True)
+    entry, before = _move(event, store, observers)
     if entry.phase:
         observers.activated(entry)
     entry.phase = ""
@@ -141,20 +162,38 @@ def _keep(entry: Entry, event: Event, before: State, store: Store, observers: Ob
     observers.grown(entry, -size)
 
 
-def _ended(event: Event, store: Store, observers: Observers) -> None:
-    if "keep" in event:
-        _kept(event, store, observers)
-        return
-    entry = _stored(event, store)
-    before = _step(entry, event, observers, None)
-    if before is _DEAD:
-        _count_reason(entry, -1, store)
-    store.delete(entry, before)
-    observers.removed(entry)
-    if entry.failures:
-        store.put_kv(history_fact(entry.key), None)
-    for number in range(1, entry.parts + 1):
-        store.put_kv(part_fact(entry.key, number), None)
+def _ended(events: Sequence[Event], store: Store, observers: Observers) -> None:
+    gone = [event for event in events if "keep" not in event]
+    if len(gone) < len(events):
+        _fold_kept([event for event in events if "keep" in event], store, observers)
+    if gone:
+        _removed(gone, store, observers)
+    store.folding = events[-1]["id"]
+
+
+def _removed(events: Sequence[Event], store: Store, observers: Observers) -> None:
+    entries: list[Entry] = []
+    states: list[State] = []
+    for event in events:
+        entry = _stored(event, store)
+        check_transition(entry.state, event["type"], None)
+        entries.append(entry)
+        states.append(entry.state)
+    store.folding = events[-1]["id"]
+    for before, run, _ in _by_state(states, entries, events):
+        if before is _INFLIGHT:
+            observers.lease_ended(run)
+        elif before is _DEAD:
+            for entry in run:
+                _count_reason(entry, -1, store)
+        store.delete_several(run, before)
+        observers.removed(run)
+    for entry in entries:
+        if entry.failures:
+            store.put_kv(history_fact(entry.key), None)
+        if entry.parts:
+            for number in range(1, entry.parts + 1):
+                store.put_kv(part_fact(entry.key, number), None)
 
 
 def _released(event: Event, store: Store, observers: Observers) -> None:
@@ -217,7 +256,7 @@ def _unheld(event: Event, store: Store, observers: Observers) -> None:
 
 
 def _moved(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move(event, store, observers, None, stays=True)
+    entry, before = _move(event, store, observers)
     entry.expires = event.get("expiresEngineMs", 0)
     _place(entry, event, before, store)
 
@@ -239,14 +278,14 @@ def _place(entry: Entry, event: Event, before: State, store: Store) -> None:
 
 
 def _retargeted(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move(event, store, observers, None, stays=True)
+    entry, before = _move(event, store, observers)
     entry.target = ""
     entry.fallback = 0
     store.update(entry, before)
 
 
 def _rescheduled(event: Event, store: Store, observers: Observers) -> None:
-    entry, before = _move(event, store, observers, None, stays=True)
+    entry, before = _move(event, store, observers)
     entry.due = event["dueEngineMs"]
     store.update(entry, before)
 
@@ -271,23 +310,44 @@ def _stored(event: Event, store: Store) -> Entry:
     return entry
 
 
-def _move(
-    event: Event, store: Store, observers: Observers, after: State | None, stays: bool = False
-) -> tuple[Entry, State]:
-    """The message of an event, to be changed, in its new state (unchanged if it ``stays``), and its previous state."""
+def _move(event: Event, store: Store, observers: Observers, after: State | None = None) -> tuple[Entry, State]:
+    """The message of an event, to be changed, in its new state (None: it stays as it is), and its previous state."""
     entry = _stored(event, store).copy()
-    return entry, _step(entry, event, observers, entry.state if stays else after)
+    return entry, _step(entry, event, observers, after or entry.state)
 
 
-def _step(entry: Entry, event: Event, observers: Observers, after: State | None) -> State:
-    """Set the new state of the message of an event; None: it is about to be removed. Returns the previous one."""
+def _step(entry: Entry, event: Event, observers: Observers, after: State) -> State:
+    """Set the new state of the message of an event. Returns the previous one."""
     before = entry.state
     check_transition(before, event["type"], after)
     if before is _INFLIGHT and after is not _INFLIGHT:
-        observers.lease_ended(entry)
-    if after is not None:
-        entry.state = after
+        observers.lease_ended([entry])
+    entry.state = after
     return before
+
+
+def _by_state(
+    states: list[State], entries: list[Entry], events: Sequence[Event]
+) -> Iterator[tuple[State, list[Entry], Event]]:
+    """Messages in runs of one state: the state, the messages, and the first event of the run."""
+    first = states[0]
+    if states.count(first) == len(states):
+        yield first, entries, events[0]
+        return
+    for state, run in groupby(range(len(states)), states.__getitem__):
+        places = [*run]
+        yield state, [entries[place] for place in places], events[places[0]]
+
+
+def _each(fold: Callable[[Event, Store, Observers], None]) -> Callable[[Sequence[Event], Store, Observers], None]:
+    """A fold of several events that folds one after the other."""
+
+    def fold_each(events: Sequence[Event], store: Store, observers: Observers) -> None:
+        for event in events:
+            store.folding = event["id"]
+            fold(event, store, observers)
+
+    return fold_each
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
@@ -312,23 +372,25 @@ def _fail(entry: Entry, event: Event, store: Store) -> None:
     _end_lease(entry)
 
 
+_fold_kept: Final = _each(_kept)
+
 #: The fold of each type of event about a message.
-OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observers], None]]] = {
+OF_MESSAGES: Final[dict[str, Callable[[Sequence[Event], Store, Observers], None]]] = {
     EventType.PUBLISHED: _published,
-    EventType.PART_APPENDED: _part_appended,
+    EventType.PART_APPENDED: _each(_part_appended),
     EventType.LEASED: _leased,
-    EventType.LEASE_EXTENDED: _extended,
-    EventType.ACTIVATED: _activated,
+    EventType.LEASE_EXTENDED: _each(_extended),
+    EventType.ACTIVATED: _each(_activated),
     EventType.ACKED: _ended,
-    EventType.RELEASED: _released,
-    EventType.RETRIED: _retried,
-    EventType.DIED: _died,
+    EventType.RELEASED: _each(_released),
+    EventType.RETRIED: _each(_retried),
+    EventType.DIED: _each(_died),
     EventType.DROPPED: _ended,
-    EventType.REPROCESSED: _reprocessed,
-    EventType.HELD: _held,
-    EventType.UNHELD: _unheld,
-    EventType.MOVED: _moved,
-    EventType.RETARGETED: _retargeted,
-    EventType.RESCHEDULED: _rescheduled,
-    EventType.QUARANTINED: _quarantined,
+    EventType.REPROCESSED: _each(_reprocessed),
+    EventType.HELD: _each(_held),
+    EventType.UNHELD: _each(_unheld),
+    EventType.MOVED: _each(_moved),
+    EventType.RETARGETED: _each(_retargeted),
+    EventType.RESCHEDULED: _each(_rescheduled),
+    EventType.QUARANTINED: _each(_quarantined),
 }

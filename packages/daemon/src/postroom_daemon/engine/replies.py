@@ -151,17 +151,24 @@ def _part_appended(event: Event, store: Store, policies: Policies, now: Now) -> 
 
 
 def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    until, engine = event["untilEngineMs"], now.engine
+    delivery = _delivery(event, store, policies, now)
+    delivery["engineNowMs"] = now.engine
+    return delivery
+
+
+def _delivery(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """A leased message, and its lease."""
+    until = event["untilEngineMs"]
     lease = {
         "leaseId": event["lease"],
         "messageKey": event["key"],
         "consumerId": event["consumer"],
-        "leaseUntil": now.wall + until - engine,
+        "leaseUntil": now.wall + until - now.engine,
         "leaseUntilEngineMs": until,
     }
     if "phase" in event:
         lease["phase"] = event["phase"]
-    return {"message": message_to_wire(event, store, policies), "lease": lease, "engineNowMs": engine}
+    return {"message": message_to_wire(event, store, policies), "lease": lease}
 
 
 def _activated(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
@@ -248,13 +255,11 @@ def _deliveries(
     ended = None
     for event in events:
         try:
-            messages.append(_leased(event, store, policies, now))
+            messages.append(_delivery(event, store, policies, now))
         except CommandError as error:
             ended = error
     if ended and not messages:
         raise ended
-    for message in messages:
-        del message["engineNowMs"]
     return {"messages": messages, "engineNowMs": now.engine}
 
 

@@ -6,6 +6,7 @@ Leased dead letters are not counted.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -38,7 +39,9 @@ class Consumers(Observer):
         self._accounts: dict[str, int] = {}  # leases by account
         self._ordered: dict[str, int] = {}  # by queue: leases in their first phase
         self._undo_ordered: list[tuple[str, int]] = []
-        self._undo: list[tuple[int, Consumer, tuple[str, str], int, int, str]] = []
+        #: Leases that began (1) or ended (-1): the consumer, the queue and its name, the account, and of each message
+        #: the number and since when.
+        self._undo: list[tuple[int, Consumer, tuple[str, str], str, list[tuple[int, int]]]] = []
 
     def leases_of(self, queue: str, name: str) -> int:
         """How many messages of a queue a consumer has leased."""
@@ -71,34 +74,48 @@ class Consumers(Observer):
             self._unsorted.discard(queue)
         return next(iter(leases.values()))
 
-    def leased(self, entry: Entry) -> None:
+    def leased(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
-        consumer = self._consumer(entry.queue, entry.consumer_id)
-        consumer.leased += 1
-        consumer.delivered += 1
-        consumer.delivered_at = entry.leased_at
-        self._count_account(entry.holder_uid, 1)
-        leases = self._leases.get(entry.queue)
+        queue = entries[0].queue
+        leases = self._leases.get(queue)
         if leases is None:
-            leases = self._leases[entry.queue] = {}
-        leases[entry.seq] = entry.leased_at
-        self._note(1, consumer, entry)
-        if entry.phase:
-            self._note_ordered(entry.queue, 1)
+            leases = self._leases[queue] = {}
+        for entry in entries:
+            leases[entry.seq] = entry.leased_at
+            if entry.phase:
+                self._note_ordered(queue, 1)
+        for consumer, name, account, run in self._by_holder(entries):
+            consumer.leased += len(run)
+            consumer.delivered += len(run)
+            consumer.delivered_at = run[-1].leased_at
+            self._count_account(account, len(run))
+            self._undo.append((1, consumer, (queue, name), account, [(entry.seq, entry.leased_at) for entry in run]))
 
     def activated(self, entry: Entry) -> None:
         """See ``Observer``."""
         self._note_ordered(entry.queue, -1)
 
-    def lease_ended(self, entry: Entry) -> None:
+    def lease_ended(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
-        consumer = self._consumer(entry.queue, entry.consumer_id)
-        consumer.leased -= 1
-        self._count_account(entry.holder_uid, -1)
-        self._end(entry.queue, entry.seq)
-        self._note(-1, consumer, entry)
-        if entry.phase:
-            self._note_ordered(entry.queue, -1)
+        queue = entries[0].queue
+        for consumer, name, account, run in self._by_holder(entries):
+            consumer.leased -= len(run)
+            self._count_account(account, -len(run))
+            self._undo.append((-1, consumer, (queue, name), account, [(entry.seq, entry.leased_at) for entry in run]))
+        self._end(queue, [entry.seq for entry in entries])
+        for entry in entries:
+            if entry.phase:
+                self._note_ordered(queue, -1)
+
+    def _by_holder(self, entries: Sequence[Entry]) -> Iterator[tuple[Consumer, str, str, Sequence[Entry]]]:
+        """Messages of one queue in runs that one consumer and account has leased: these, and the messages."""
+        begin = 0
+        name, account = entries[0].consumer_id, entries[0].holder_uid
+        for place, entry in enumerate(entries):
+            if entry.consumer_id != name or entry.holder_uid != account:
+                yield self._consumer(entry.queue, name), name, account, entries[begin:place]
+                begin, name, account = place, entry.consumer_id, entry.holder_uid
+        yield self._consumer(entries[0].queue, name), name, account, entries[begin:] if begin else entries
 
     def add_leased(self, entries: list[Entry]) -> None:
         """Count messages that were leased before the start."""
@@ -117,14 +134,16 @@ class Consumers(Observer):
 
     def rollback(self) -> None:
         """See ``Participant``."""
-        for count, consumer, (queue, _), number, since, account in reversed(self._undo):
+        for sign, consumer, (queue, _), account, leases in reversed(self._undo):
+            count = sign * len(leases)
             consumer.leased -= count
             consumer.delivered -= max(count, 0)
             self._count_account(account, -count)
-            if count > 0:
-                self._end(queue, number)
+            if sign > 0:
+                self._end(queue, [number for number, _ in leases])
             else:
-                self._add_again(queue, number, since)
+                for number, since in leases:
+                    self._add_again(queue, number, since)
         for queue, by in self._undo_ordered:
             self._count_ordered(queue, -by)
         self.commit()
@@ -147,10 +166,11 @@ class Consumers(Observer):
         else:
             self._accounts.pop(account, None)
 
-    def _end(self, queue: str, number: int) -> None:
+    def _end(self, queue: str, numbers: list[int]) -> None:
         leases = self._leases.get(queue)
         if leases:
-            leases.pop(number, None)
+            for number in numbers:
+                leases.pop(number, None)
         if not leases:
             self._leases.pop(queue, None)
             self._unsorted.discard(queue)
@@ -158,10 +178,6 @@ class Consumers(Observer):
     def _add_again(self, queue: str, number: int, since: int) -> None:
         self._leases.setdefault(queue, {})[number] = since
         self._unsorted.add(queue)
-
-    def _note(self, count: int, consumer: Consumer, entry: Entry) -> None:
-        key = (entry.queue, entry.consumer_id)
-        self._undo.append((count, consumer, key, entry.seq, entry.leased_at, entry.holder_uid))
 
     def _consumer(self, queue: str, name: str) -> Consumer:
         key = (queue, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, Protocol
 
 from postroom_common.events import Event, EventType
@@ -26,23 +26,23 @@ class Observer:
     #: Types of the events for which ``folded`` is called.
     event_types: ClassVar[frozenset[EventType]] = frozenset()
 
-    def published(self, entry: Entry) -> None:
-        """A new message was stored."""
+    def published(self, entries: Sequence[Entry]) -> None:
+        """New messages were stored."""
 
     def grown(self, entry: Entry, size: int) -> None:
         """``size`` bytes were added to a message; the entry has them."""
 
-    def leased(self, entry: Entry) -> None:
-        """A message is in flight; the entry has its lease."""
+    def leased(self, entries: Sequence[Entry]) -> None:
+        """Messages of one queue are in flight; each entry has its lease."""
 
     def activated(self, entry: Entry) -> None:
         """The lease of a message has left its first phase; the entry still has the phase."""
 
-    def lease_ended(self, entry: Entry) -> None:
-        """A message is about to leave the state in flight; the entry still has its lease."""
+    def lease_ended(self, entries: Sequence[Entry]) -> None:
+        """Messages of one queue are about to leave the state in flight; each entry still has its lease."""
 
-    def removed(self, entry: Entry) -> None:
-        """A message is no longer stored."""
+    def removed(self, entries: Sequence[Entry]) -> None:
+        """Messages are no longer stored."""
 
     def folded(self, event: Event) -> None:
         """An event of one of the ``event_types`` was folded."""
@@ -61,12 +61,12 @@ class Observers:
         """Show changes to further observers, from the next one on."""
         listed = self._listed
         listed += observers
-        self.published: Callable[[Entry], None] = _of_overriding(listed, "published")
+        self.published: Callable[[Sequence[Entry]], None] = _of_overriding(listed, "published")
         self.grown: Callable[[Entry, int], None] = _of_overriding(listed, "grown")
-        self.leased: Callable[[Entry], None] = _of_overriding(listed, "leased")
+        self.leased: Callable[[Sequence[Entry]], None] = _of_overriding(listed, "leased")
         self.activated: Callable[[Entry], None] = _of_overriding(listed, "activated")
-        self.lease_ended: Callable[[Entry], None] = _of_overriding(listed, "lease_ended")
-        self.removed: Callable[[Entry], None] = _of_overriding(listed, "removed")
+        self.lease_ended: Callable[[Sequence[Entry]], None] = _of_overriding(listed, "lease_ended")
+        self.removed: Callable[[Sequence[Entry]], None] = _of_overriding(listed, "removed")
         for one in observers:
             for type_ in one.event_types:
                 self.by_type.setdefault(type_, []).append(one.folded)

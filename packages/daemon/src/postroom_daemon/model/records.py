@@ -415,9 +415,9 @@ class QueueRecord:
         """How many messages were completed and abandoned without being kept, since the tally was last reset."""
         return {name: self.totals.get(total, 0) - self.tally_from.get(total, 0) for name, total in _TALLIED.items()}
 
-    def count_kept(self, total: str) -> None:
-        """An outcome that ``total`` has counted is kept, and so no part of the tally."""
-        self.tally_from = self.tally_from | {total: self.tally_from.get(total, 0) + 1}
+    def count_kept(self, total: str, messages: int = 1) -> None:
+        """Outcomes that ``total`` has counted are kept, and so no part of the tally."""
+        self.tally_from = self.tally_from | {total: self.tally_from.get(total, 0) + messages}
 
     def reset_tally(self) -> None:
         """Begin the tally anew."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 from postroom_common.events import Event, EventType
@@ -148,14 +148,15 @@ class Statistics(Observer):
         """The figures of a queue; None if it was not used since it is measured."""
         return self._queues.get(queue)
 
-    def published(self, entry: Entry) -> None:
+    def published(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
-        if entry.queue in self._queues:
-            self._pending.append((entry.queue, entry.created, -1.0))
+        self._pending += [(entry.queue, entry.created, -1.0) for entry in entries if entry.queue in self._queues]
 
-    def leased(self, entry: Entry) -> None:
+    def leased(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
-        if entry.queue in self._queues:
+        if entries[0].queue not in self._queues:
+            return
+        for entry in entries:
             now = entry.leased_at
             due = entry.due if entry.due <= now else 0
             since = max(entry.created, due, self._returned.pop(entry.key, 0))

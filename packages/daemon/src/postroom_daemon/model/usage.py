@@ -6,6 +6,8 @@ account may be too low.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .observer import Observer
 from .principal import Account
 from .records import Entry
@@ -40,20 +42,22 @@ class Usage(Observer):
         self.counted, self.is_complete = self._counted_before
         self.commit()
 
-    def published(self, entry: Entry) -> None:
+    def published(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
-        if entry.publisher_uid:
-            self._note(entry, entry.size)
+        for entry in entries:
+            if entry.publisher_uid:
+                self._note(entry, entry.size)
 
     def grown(self, entry: Entry, size: int) -> None:
         """See ``Observer``."""
         if entry.publisher_uid and self._is_counted(entry):
             self._note(entry, size)
 
-    def removed(self, entry: Entry) -> None:
+    def removed(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
-        if entry.publisher_uid and self._is_counted(entry):
-            self._note(entry, -entry.size)
+        for entry in entries:
+            if entry.publisher_uid and self._is_counted(entry):
+                self._note(entry, -entry.size)
 
     def _is_counted(self, entry: Entry) -> bool:
         return self.is_complete or entry.seq > self._since or entry.key <= self.counted

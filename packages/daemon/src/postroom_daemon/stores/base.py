@@ -247,10 +247,24 @@ class Store(ABC):
     def insert(self, entry: Entry, envelope: bytes) -> None:
         """Store a new message. Raises ``NotStored`` unless its queue's record exists."""
 
+    def insert_several(self, entries: list[Entry], envelopes: list[bytes]) -> None:
+        """As ``insert``, for messages of one queue. The first shows the event ``folding``, each of the others the next
+        one, which is then ``folding``."""
+        for number, (entry, envelope) in enumerate(zip(entries, envelopes, strict=True)):
+            self.folding += number > 0
+            self.insert(entry, envelope)
+
     @abstractmethod
     def update(self, entry: Entry, before: State) -> None:
         """Store an entry's changes; ``before`` is the state it had. Its size counts as it was when it was stored: who
         changes it, changes the ``bytes`` of its queue."""
+
+    def update_several(self, entries: list[Entry], before: State) -> None:
+        """As ``update``, for different messages of one queue that all had one state, and have another one now. They
+        show events as those of ``insert_several`` do."""
+        for number, entry in enumerate(entries):
+            self.folding += number > 0
+            self.update(entry, before)
 
     @abstractmethod
     def move(self, entry: Entry, source: str, before: State) -> None:
@@ -259,6 +273,11 @@ class Store(ABC):
     @abstractmethod
     def delete(self, entry: Entry, before: State) -> None:
         """Remove a message and its body."""
+
+    def delete_several(self, entries: list[Entry], before: State) -> None:
+        """As ``delete``, for different messages of one queue and state."""
+        for entry in entries:
+            self.delete(entry, before)
 
     @abstractmethod
     def next_ready(self, queue: str, consumer: str) -> Entry | None:

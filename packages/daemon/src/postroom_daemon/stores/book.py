@@ -26,8 +26,8 @@ class QueueBook(Undoable[QueueRecord]):
             self.before[name] = record.copy()
         return record
 
-    def count(self, queue: str, before: State | None, after: State | None, size: int = 0) -> None:
-        """Count one message of ``queue``, of ``size`` bytes, from one state to another; None means no message.
+    def count(self, queue: str, before: State | None, after: State | None, size: int = 0, messages: int = 1) -> None:
+        """Count messages of ``queue``, of ``size`` bytes together, from one state to another; None means no message.
         Raises ``NotStored``."""
         if before is after:
             return
@@ -37,11 +37,11 @@ class QueueBook(Undoable[QueueRecord]):
         if queue not in self.before:
             self.before[queue] = record.copy()
         if before is not None:
-            record.counts[before] -= 1
+            record.counts[before] -= messages
             if before is not _DEAD and before is not _DONE:
                 record.bytes -= size
         if after is not None:
-            record.counts[after] += 1
+            record.counts[after] += messages
             if after is not _DEAD and after is not _DONE:
                 record.bytes += size
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import BATCH_LIMIT, Command, ErrorCode
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields, common_fields, read_fields
+from ..replies import duplicate_of
 from . import settle
-from .publish import Outcome, admit
+from .publish import Outcome, admit_item
+
+_NO_OBJECT: Final = "an item must be an object"
 
 
 def publish_batch(context: Context, fields: Fields) -> Decision:
@@ -22,17 +25,17 @@ def publish_batch(context: Context, fields: Fields) -> Decision:
     items = _items(fields, "messages")
     _refuse_without_space(context)
     common = common_fields(Command.PUBLISH, queue=fields["queue"])
-    return _each(items, lambda item: admit(context, read_fields(Command.PUBLISH, item, common)))
+    return _each(items, lambda item: admit_item(context, item, common))
 
 
 def ack_batch(context: Context, fields: Fields) -> Decision:
     """Acknowledge messages independently. Raises ``CommandError`` for an invalid batch."""
-    return _settled(context, fields, Command.ACK, settle.ack, ErrorCode.MESSAGE_NOT_FOUND)
+    return _settled(context, fields, Command.ACK, settle.acked, ErrorCode.MESSAGE_NOT_FOUND)
 
 
 def nack_batch(context: Context, fields: Fields) -> Decision:
     """Report messages as failed independently. Raises ``CommandError`` for an invalid batch."""
-    return _settled(context, fields, Command.NACK, settle.nack, ErrorCode.LEASE_EXPIRED)
+    return _settled(context, fields, Command.NACK, settle.nacked, ErrorCode.LEASE_EXPIRED)
 
 
 def ack_and_publish(context: Context, fields: Fields) -> Decision:
@@ -43,24 +46,29 @@ def ack_and_publish(context: Context, fields: Fields) -> Decision:
     """
     items = _items(fields, "messages")
     _refuse_without_space(context)
-    drafts = settle.ack(context, fields).drafts
+    drafts = settle.acked(context, fields)
     entry = context.store.get(fields["messageKey"])
     assert entry is not None
     context.pending.take(entry)
-    outcomes: list[Outcome] = [(drafts, None)]
+    common = common_fields(Command.PUBLISH)
+    shown: list[Any] = [len(drafts)]
     for number, item in enumerate(items):
         try:
-            outcomes.append(admit(context, read_fields(Command.PUBLISH, _an_object(item))))
+            if type(item) is not dict:
+                raise CommandError(ErrorCode.PARSE_ERROR, _NO_OBJECT)
+            made, result = admit_item(context, item, common)
         except CommandError as error:
             raise CommandError(error.code, f"messages[{number}]: {error}; nothing was changed") from error
-    return Decision(_all_drafts(outcomes), reply=_reply(outcomes) | {"from": 1})
+        drafts += made
+        shown.append(len(made) if result is None else [len(made), _to_store(result)])
+    return Decision(drafts, reply=_reply(shown) | {"from": 1})
 
 
 def _settled(
     context: Context,
     fields: Fields,
     command: Command,
-    settle_one: Callable[[Context, Fields], Decision],
+    settle_one: Callable[[Context, Fields], list[Draft]],
     settled_code: ErrorCode,
 ) -> Decision:
     """Apply a command that settles one message to each item of a batch."""
@@ -74,7 +82,7 @@ def _settled(
         key = one["messageKey"] or settle.key_by_lease(context, one)
         if key in settled:
             raise CommandError(settled_code, f"{key} was settled by an item before this one")
-        drafts = settle_one(context, one).drafts
+        drafts = settle_one(context, one)
         settled.add(key)
         return drafts, None
 
@@ -96,30 +104,25 @@ def _refuse_without_space(context: Context) -> None:
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
 
 
-def _an_object(item: Any) -> dict[str, Any]:
-    if type(item) is not dict:
-        raise CommandError(ErrorCode.PARSE_ERROR, "an item must be an object")
-    return item
-
-
 def _each(items: list[Any], decide: Callable[[dict[str, Any]], Outcome]) -> Decision:
     """Decide each item independently; a refusal becomes its result."""
-    outcomes: list[Outcome] = []
+    drafts: list[Draft] = []
+    shown: list[Any] = []
     for item in items:
         try:
-            outcomes.append(decide(_an_object(item)))
+            if type(item) is not dict:
+                raise CommandError(ErrorCode.PARSE_ERROR, _NO_OBJECT)
+            made, result = decide(item)
         except CommandError as error:
-            outcomes.append(([], {"error": {"code": error.code, "message": str(error)}}))
-    drafts = _all_drafts(outcomes)
-    if not drafts:
-        results = [result or {} for _, result in outcomes]
-        once = any("error" not in result for result in results)
-        return Decision(data={"results": results}, once=once, refused=not once, reply=_reply(outcomes))
-    return Decision(drafts, reply=_reply(outcomes))
-
-
-def _all_drafts(outcomes: list[Outcome]) -> list[Draft]:
-    return [draft for drafts, _ in outcomes for draft in drafts]
+            shown.append([0, {"error": {"code": error.code, "message": str(error)}}])
+            continue
+        drafts += made
+        shown.append(len(made) if result is None else [len(made), _to_store(result)])
+    if drafts:
+        return Decision(drafts, reply=_reply(shown))
+    results = [duplicate_of(result) if type(result) is str else result for _, result in shown]
+    once = any("error" not in result for result in results)
+    return Decision(data={"results": results}, once=once, refused=not once, reply=_reply(shown))
 
 
 def _to_store(result: dict[str, Any]) -> Any:
@@ -127,8 +130,7 @@ def _to_store(result: dict[str, Any]) -> Any:
     return result["messageKey"] if result.get("duplicate") else result
 
 
-def _reply(outcomes: list[Outcome]) -> dict[str, Any]:
+def _reply(shown: list[Any]) -> dict[str, Any]:
     """The ``reply`` of the last event: for each item the number of its events, and its result if they do not determine
     it; nothing if each item has one event."""
-    items = [[len(drafts), _to_store(result)] if result is not None else len(drafts) for drafts, result in outcomes]
-    return {"as": "results"} | ({"items": items} if any(item != 1 for item in items) else {})
+    return {"as": "results"} | ({} if shown.count(1) == len(shown) else {"items": shown})

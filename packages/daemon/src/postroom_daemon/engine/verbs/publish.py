@@ -39,7 +39,7 @@ from ..admission import (
     make_space,
 )
 from ..context import Context, Decision, Draft
-from ..fields import Fields
+from ..fields import Fields, read_fields
 from ..replies import duplicate_of
 from . import gathering
 from .addresses import queue_created
@@ -92,12 +92,7 @@ def publish(context: Context, fields: Fields) -> Decision:
             context.open_queues[queue] = open_policy
     elif fields["createWith"] is not None or fields["queuePattern"] is not None:
         _check_place(fields)
-    if not context.payload.keys() <= _PLAIN:
-        return Decision([_published(context, fields, open_policy, context.read_body(fields))[0]])
-    message = fields["message"]
-    is_text = type(message) is str and not fields["encoding"] and not fields["contentType"]
-    envelope = encode_text(message) if is_text else encode_message(context.read_body(fields))
-    return Decision([_plain(context, queue, open_policy, envelope)[0]])
+    return Decision([_accepted(context, fields, open_policy)])
 
 
 def _decision(drafts: list[Draft], result: dict[str, Any] | None) -> Decision:
@@ -174,7 +169,7 @@ def admit(context: Context, fields: Fields) -> Outcome:
     if open_policy:
         if fields["createWith"] is not None or fields["queuePattern"] is not None:
             _check_place(fields)
-        return [_published(context, fields, open_policy, context.read_body(fields))[0]], None
+        return [_accepted(context, fields, open_policy)], None
     if not queue:
         raise CommandError(ErrorCode.INVALID_REQUEST, "queuePattern is not possible for one of several messages")
     return _admitted(context, fields, _target(context, fields))
@@ -231,6 +226,16 @@ def _admitted(context: Context, fields: Fields, target: _Target) -> Outcome:
     if policy.overflow == "drop-oldest" and not end and "dueEngineMs" not in draft:
         context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
     return drafts, _result(draft["key"], end, is_stored)
+
+
+def admit_item(context: Context, item: dict[str, Any], common: Fields) -> Outcome:
+    """As ``admit``, for an item of a batch, whose other fields are ``common``."""
+    policy = context.pending.open.get(common["queue"])
+    message = item.get("message")
+    if policy and type(message) is str and len(item) == 1:
+        return [_plain(context, common["queue"], policy, encode_text(message))[0]], None
+    context.payload = item
+    return admit(context, read_fields(Command.PUBLISH, item, common))
 
 
 def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | None:
@@ -312,6 +317,17 @@ def _published(
         count_for_publisher(context, draft, size)
     draft["message"] = orjson.Fragment(envelope)
     return draft, size
+
+
+def _accepted(context: Context, fields: Fields, policy: Policy) -> Draft:
+    """The event of a new message for a queue that accepts every message. Raises ``CommandError`` for an invalid body
+    or option."""
+    if not context.payload.keys() <= _PLAIN:
+        return _published(context, fields, policy, context.read_body(fields))[0]
+    message = fields["message"]
+    is_text = type(message) is str and not fields["encoding"] and not fields["contentType"]
+    envelope = encode_text(message) if is_text else encode_message(context.read_body(fields))
+    return _plain(context, fields["queue"], policy, envelope)[0]
 
 
 def _plain(context: Context, queue: str, policy: Policy, envelope: bytes) -> tuple[Draft, int]:

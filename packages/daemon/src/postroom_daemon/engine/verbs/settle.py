@@ -30,6 +30,11 @@ _DEAD: Final = State.DEAD
 def ack(context: Context, fields: Fields) -> Decision:
     """Acknowledge a message: it is gone, or done if the policy keeps it. Raises ``CommandError`` unless the caller has
     its lease, and that is active."""
+    return Decision(acked(context, fields))
+
+
+def acked(context: Context, fields: Fields) -> list[Draft]:
+    """The event of an ``ack``. Raises what that raises."""
     entry = _leased_message(context, fields, is_active=True)
     draft: Draft = {"type": _ACKED, "queue": entry.queue, "key": entry.key, "lease": entry.lease_id}
     keep = context.policies.effective(entry.queue, context.store.queue(entry.queue)).done_keep
@@ -38,19 +43,24 @@ def ack(context: Context, fields: Fields) -> Decision:
     elif entry.claim:
         draft["claim"] = entry.claim
     draft["heldMs"] = context.now.engine - entry.leased_at
-    return Decision([draft])
+    return [draft]
 
 
 def nack(context: Context, fields: Fields) -> Decision:
     """Fail a delivery: with ``requeue`` the policy decides about a retry, otherwise the message dies. Raises what
     ``ack`` raises."""
+    return Decision(nacked(context, fields))
+
+
+def nacked(context: Context, fields: Fields) -> list[Draft]:
+    """The events of a ``nack``. Raises what that raises."""
     entry = _leased_message(context, fields, is_active=True)
     reason = fields["reason"]
     if entry.state is State.DEAD:
-        return Decision([_released_dead_letter(entry)])
+        return [_released_dead_letter(entry)]
     if fields["requeue"]:
-        return Decision(failed(context, entry, ReasonCode.NACKED, reason, fields["delayMs"]))
-    return Decision(died(context, entry, failure(entry, ReasonCode.REJECTED, reason)))
+        return failed(context, entry, ReasonCode.NACKED, reason, fields["delayMs"])
+    return died(context, entry, failure(entry, ReasonCode.REJECTED, reason))
 
 
 def release(context: Context, fields: Fields) -> Decision:

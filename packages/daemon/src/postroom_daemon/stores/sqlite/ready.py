@@ -92,23 +92,25 @@ class ReadyHeads:
         self._count += len(entries) - len(head.entries)
         head.entries, head.is_all = entries, is_all
 
-    def add(self, entry: Entry) -> None:
-        """A message has become ready."""
-        heads = self._queues.get(entry.queue)
+    def add(self, entries: list[Entry]) -> None:
+        """Messages of one queue have become ready."""
+        heads = self._queues.get(entries[0].queue)
         if heads:
-            head = heads.get(entry.target)
-            if head:
-                self._count += head.add(entry)
-                if self._count > _TOTAL_LIMIT:
-                    self.clear()
+            for entry in entries:
+                head = heads.get(entry.target)
+                if head:
+                    self._count += head.add(entry)
+            if self._count > _TOTAL_LIMIT:
+                self.clear()
 
-    def remove(self, entry: Entry) -> None:
-        """A message is no longer ready; its queue and target are as they were."""
-        heads = self._queues.get(entry.queue)
+    def remove(self, entries: list[Entry]) -> None:
+        """Messages of one queue are no longer ready; queue and targets are as they were."""
+        heads = self._queues.get(entries[0].queue)
         if heads:
-            head = heads.get(entry.target)
-            if head:
-                self._count -= head.remove(entry.key)
+            for entry in entries:
+                head = heads.get(entry.target)
+                if head:
+                    self._count -= head.remove(entry.key)
 
     def forget(self, queue: str) -> None:
         """Which messages of a queue come next is no longer known."""

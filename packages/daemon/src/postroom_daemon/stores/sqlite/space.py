@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ...model.records import Entry
+
 _PAGE_BYTES: Final = 4096 + 24  # with its header in the write-ahead log
 #: Trees in which a message has a row or an index entry of its own: two tables, their keys, the lease or the state, and
 #: the key-value with its failures.
@@ -27,16 +29,21 @@ class SpaceEstimate:
     def __init__(self) -> None:
         #: The places of changed messages: their queue, and their publish number in units of ``_SHARING``.
         self._touched: set[tuple[str, int]] = set()
-        self._last = ("", 0)  # the last of them: often that of the next message as well
         self._written = 0
         self._freed = 0
 
     def touch(self, queue: str, seq: int) -> None:
         """The message of a queue with this publish number has changed."""
-        place = (queue, seq // _SHARING)
-        if place != self._last:
-            self._last = place
-            self._touched.add(place)
+        self._touched.add((queue, seq // _SHARING))
+
+    def touch_several(self, entries: list[Entry]) -> None:
+        """As ``touch``, for messages of one queue."""
+        queue, last = entries[0].queue, -1
+        for entry in entries:
+            place = entry.seq // _SHARING
+            if place != last:
+                last = place
+                self._touched.add((queue, place))
 
     def free(self, size: int) -> None:
         """A message that the database has, with a body of ``size`` bytes, is gone."""
@@ -55,5 +62,4 @@ class SpaceEstimate:
     def clear(self) -> None:
         """The database transaction is committed."""
         self._touched.clear()
-        self._last = ("", 0)
         self._written = self._freed = 0

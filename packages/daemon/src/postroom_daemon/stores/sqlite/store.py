@@ -30,7 +30,7 @@ from .body_cache import MESSAGE, BodyCache
 from .database import Database
 from .disk import SqliteDisk
 from .entry_cache import EntryCache
-from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked
+from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns
 from .ready import Head, ReadyHeads
 from .references import ReferencedBodies, reference_of, reference_value
 from .rows import changes_of, row_of, value_crc
@@ -209,31 +209,64 @@ class SqliteStore(Store):
 
     def insert(self, entry: Entry, envelope: bytes, kind: str = MESSAGE) -> None:
         """See ``Store``. A row of another ``kind`` has not the body, but what refers to it."""
-        key, group = entry.key, self._group
-        self._count(entry.queue, None, entry.state, entry.size)  # first: it may refuse
-        if key in group.removed or key in self._earlier.removed:
-            self._unwritten.write()
-        group.bodies[key] = (envelope, kind, entry.created_wall)
-        group.entries[key] = (entry, self.folding)
-        group.bytes += len(envelope)
-        if entry.state is _READY:
-            self.ready.add(entry)
-        self._note(entry)
+        self.insert_several([entry], [envelope], kind)
+
+    def insert_several(self, entries: list[Entry], envelopes: list[bytes], kind: str = MESSAGE) -> None:
+        """See ``Store``, and ``insert``."""
+        self._count_new(entries)  # first: it may refuse
+        group, earlier, as_of = self._group, self._earlier, self.folding
+        bodies, changed, is_any_gone = group.bodies, group.entries, bool(group.removed or earlier.removed)
+        ready: list[Entry] = []
+        for entry, envelope in zip(entries, envelopes, strict=True):
+            key = entry.key
+            if is_any_gone and (key in group.removed or key in earlier.removed):
+                self._unwritten.write()
+            bodies[key] = (envelope, kind, entry.created_wall)
+            changed[key] = (entry, as_of)
+            as_of += 1
+            group.bytes += len(envelope)
+            if entry.state is _READY:
+                ready.append(entry)
+        self.folding = as_of - 1
+        if ready:
+            self.ready.add(ready)
+        self._note(entries)
+
+    def _count_new(self, entries: list[Entry]) -> None:
+        state, size = entries[0].state, 0
+        for entry in entries:
+            if entry.state is not state:
+                break
+            size += entry.size
+        else:
+            self._count(entries[0].queue, None, state, size, len(entries))
+            return
+        for entry in entries:
+            self._count(entry.queue, None, entry.state, entry.size)
 
     def update(self, entry: Entry, before: State) -> None:
-        key, after = entry.key, entry.state
-        self._group.entries[key] = (entry, self.folding)
-        self._entries.pop(key, None)
+        self.update_several([entry], before)
+
+    def update_several(self, entries: list[Entry], before: State) -> None:
+        changed, read, as_of = self._group.entries, self._entries, self.folding
+        queue, after, size = entries[0].queue, entries[0].state, 0
+        for entry in entries:
+            key = entry.key
+            changed[key] = (entry, as_of)
+            as_of += 1
+            read.pop(key, None)
+            size += entry.size
+        self.folding = as_of - 1
         if before is _READY:
-            if after is _READY:  # its position may be another one
-                self.ready.forget(entry.queue)
+            if after is _READY:  # their positions may be other ones
+                self.ready.forget(queue)
             else:
-                self.ready.remove(entry)
+                self.ready.remove(entries)
         elif after is _READY:
-            self.ready.add(entry)
+            self.ready.add(entries)
         if before is not after:
-            self._count(entry.queue, before, after, entry.size)
-        self._note(entry)
+            self._count(queue, before, after, size, len(entries))
+        self._note(entries)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
         self._unwritten.write()
@@ -248,7 +281,7 @@ class SqliteStore(Store):
         self._count(entry.queue, None, entry.state, entry.size)
         if entry.order_key:
             self._turns.update(source, entry.order_key)
-        self._note(entry)
+        self._note([entry])
         if self._referenced:
             self._note_birth(entry, source, self._referenced.kind)
 
@@ -261,33 +294,52 @@ class SqliteStore(Store):
             values = (value.decode(), value_crc(entry.key, value, kind), entry.key)
             self.db.execute(self.db.sql.set_value, values)
 
-    def _note(self, entry: Entry) -> None:
-        """What follows from a change of a message. Raises ``StoreError`` for a time that SQLite cannot store: it must
-        be refused before the journal has it."""
-        self._group.queues.add(entry.queue)
-        self._space.touch(entry.queue, entry.seq)
-        if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is _DELAYED:
-            self._due.note(entry)
-        if entry.order_key:
-            self.ready.forget(entry.queue)
-            self._turns.update(entry.queue, entry.order_key)
+    def _note(self, entries: list[Entry]) -> None:
+        """What follows from a change of messages of one queue. Raises ``StoreError`` for a time that SQLite cannot
+        store: it must be refused before the journal has it."""
+        self._group.queues.add(entries[0].queue)
+        self._space.touch_several(entries)
+        noted: tuple[int, int, int, int] | None = None
+        for entry in entries:
+            if entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is _DELAYED:
+                times = (entry.lease_until, entry.due, entry.expires, entry.fallback)
+                if times != noted:
+                    noted = times
+                    self._due.note(entry)
+            if entry.order_key:
+                self.ready.forget(entry.queue)
+                self._turns.update(entry.queue, entry.order_key)
 
     def delete(self, entry: Entry, before: State) -> None:
-        if self._referenced:
-            self._referenced.removing(entry)
-        if entry.key not in self._group.bodies and entry.key not in self._earlier.bodies:
-            self._space.free(entry.size)
-            self._entries.pop(entry.key, None)
-        self._space.touch(entry.queue, entry.seq)
-        self._group.queues.add(entry.queue)
-        self._group.remove(entry.key)
+        self.delete_several([entry], before)
+
+    def delete_several(self, entries: list[Entry], before: State) -> None:
+        queue, size = entries[0].queue, 0
+        group, earlier_bodies = self._group, self._earlier.bodies
+        bodies, changed, removed = group.bodies, group.entries, group.removed
+        read, cached, referenced = self._entries, self.body_cache.cached, self._referenced
         if before is _READY:
-            self.ready.remove(entry)
-        self._count(entry.queue, before, None, entry.size)
-        if entry.order_key:
-            self.ready.forget(entry.queue)
-            self._turns.update(entry.queue, entry.order_key)
-        self.body_cache.cached.pop(entry.key, None)
+            self.ready.remove(entries)
+        for entry in entries:
+            key = entry.key
+            if referenced:
+                referenced.removing(entry)
+            if key in bodies:
+                group.remove(key)
+            else:
+                removed[key] = None
+                changed.pop(key, None)
+                if key not in earlier_bodies:
+                    self._space.free(entry.size)
+                    read.pop(key, None)
+            cached.pop(key, None)
+            size += entry.size
+            if entry.order_key:
+                self.ready.forget(queue)
+                self._turns.update(queue, entry.order_key)
+        self._space.touch_several(entries)
+        group.queues.add(queue)
+        self._count(queue, before, None, size, len(entries))
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         anyone, mine = self._heads(queue, consumer, 1)
@@ -300,6 +352,11 @@ class SqliteStore(Store):
         entries = [*islice(merge(anyone, mine, key=_delivery_order) if anyone and mine else anyone or mine, limit)]
         if len(entries) > 1:
             self.body_cache.read_several(entries)
+            read, group, earlier = self._entries, self._group.entries, self._earlier.entries
+            for entry in entries:  # whoever asks is about to get each by its key
+                key = entry.key
+                if key not in read and key not in group and key not in earlier:
+                    self._read.remember(key, entry)
         return entries
 
     def _heads(self, queue: str, consumer: str, wanted: int) -> tuple[deque[Entry], deque[Entry]]:
@@ -328,8 +385,7 @@ class SqliteStore(Store):
             is_written = queue not in self._group.queues and queue not in self._earlier.queues
             ask = self.db.rows_of if is_written else self.db.rows
             rows = ask(self.db.sql.pick, (queue, 0, target, count))
-            entries = deque(checked(self._read.of(row), _READY, self.db) for row in rows)
-            self.ready.fill(head, entries, is_all=len(rows) < count)
+            self.ready.fill(head, self._read.several_of(rows, _READY), is_all=len(rows) < count)
         return head
 
     # --- queues and key-values ------------------------------------------------------------------------------------
@@ -363,13 +419,13 @@ class SqliteStore(Store):
             self.book.remove(name)
             self._put_value(QUEUE_KEY + name, None)
 
-    def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:
+    def _count(self, queue: str, before: State | None, after: State | None, size: int, messages: int = 1) -> None:
         try:
-            self.book.count(queue, before, after, size)
+            self.book.count(queue, before, after, size, messages)
         except NotStored:  # nothing was counted
             if self.queue(queue) is None:
                 raise
-            self.book.count(queue, before, after, size)
+            self.book.count(queue, before, after, size, messages)
 
     def get_kv(self, name: str) -> Any:
         value = self._value(KV_KEY + name)
