@@ -297,6 +297,37 @@ def test_queue_names_are_paged_in_character_order(store: Store) -> None:
     assert found == sorted(names)
 
 
+def test_the_records_of_all_queues_are_read_in_pages_as_the_open_transaction_sees_them(store: Store) -> None:
+    names = [f"{number:02}" for number in range(8)]
+    store.begin()
+    for name in names:
+        store.add_queue(QueueRecord(name))
+    store.commit()
+    store.begin()
+    store.delete_queue("03")
+    store.queue_for_update("05").used = 7
+    found: list[QueueRecord] = []
+    while page := store.queues(found[-1].name if found else "", 3):
+        found += page
+    left = [name for name in names if name != "03"]
+    assert [(one.name, one.used) for one in found] == [(name, 7 if name == "05" else 0) for name in left]
+    store.rollback()
+    assert [(one.name, one.used) for one in store.queues("02", 3)] == [("03", 0), ("04", 0), ("05", 0)]
+
+
+def test_stored_bytes_are_counted_by_publisher_in_pages_of_messages(store: Store) -> None:
+    published = [("8", 10), ("8", 20), ("", 40), ("9", 80), ("8", 160)]
+    messages = [entry(number) for number in range(1, 6)]
+    for message, (account, size) in zip(messages, published, strict=True):
+        message.publisher_uid, message.size = account, size
+    insert(store, *messages)
+    pages, after = list[tuple[dict[str, int], str]](), ""
+    while not pages or after:
+        stored, after = store.pages.stored_bytes(after, 4, 2)
+        pages.append((dict(stored), after))
+    assert pages == [({"8": 30}, "msg:q:2"), ({"9": 80}, "msg:q:4"), ({}, "")]
+
+
 def test_a_queue_record_is_read_back_as_it_was_changed(store: Store) -> None:
     store.begin()
     store.add_queue(QueueRecord(QUEUE, created_wall=5))

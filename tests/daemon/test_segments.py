@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from postroom_common.events import decode_event, encode_event
+from postroom_common.events import Event, decode_event, encode_event
+from postroom_daemon.journal import segments
 from postroom_daemon.journal.segments import Damage, find_request, list_segments, place_of, read_requests, segment_name
 from postroom_daemon.journal.tail import examine_tail
 from postroom_daemon.root.open_root import StartError
@@ -107,6 +108,44 @@ def test_reading_from_an_id_starts_with_the_request_that_ends_there(tmp_path: Pa
     assert ids(tmp_path, begin=5) == [5, 6, 7]
     assert ids(tmp_path, begin=7) == [7]
     assert ids(tmp_path, begin=8) == []
+
+
+def test_only_the_end_of_a_long_segment_is_read_for_its_last_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, *(group(first, 1, 2) for first in range(1, 15_001, 3)))
+    decoded: list[bytes] = []
+
+    def decode(line: bytes) -> Event:
+        decoded.append(line)
+        return decode_event(line)
+
+    monkeypatch.setattr(segments, "decode_event", decode)
+    assert examine_tail(path) == (15_000, path.stat().st_size, path.stat().st_size)
+    at_the_end = len(decoded)
+    assert ids(tmp_path, begin=14_899) == [*range(14_899, 15_001)]
+    assert at_the_end < 3000 and len(decoded) - at_the_end < 1500
+
+
+@pytest.mark.parametrize("begin", [1, 2, 3, 4, 5_000, 7_501, 14_998, 14_999, 15_000, 15_001])
+def test_a_long_segment_is_read_from_any_id_whatever_is_damaged_before_it(tmp_path: Path, begin: int) -> None:
+    path = write(tmp_path, *(group(first, 1, 2) for first in range(1, 15_001, 3)))
+    everything = ids(tmp_path)
+    read = [one for one in everything if one >= begin or (one == begin - 1 and begin % 3 == 0)]
+    assert ids(tmp_path, begin=begin) == read
+    for number in (0, 2_500, 7_499, 7_500, 11_249, 11_250, 14_000):
+        flip(path, line_starts(path)[number] + 3)
+    intact = ids(tmp_path)
+    assert len(intact) > 14_980
+    assert ids(tmp_path, begin=begin) == [one for one in read if one in intact]
+
+
+def test_a_last_group_larger_than_what_is_read_first_is_examined_completely(tmp_path: Path) -> None:
+    path = write(tmp_path, group(1, 1), group(2, *[1] * 4000))
+    whole = path.read_bytes()
+    assert examine_tail(path) == (4001, len(whole), len(whole))
+    path.write_bytes(whole[:-1])
+    assert examine_tail(path).last_id == 4000
 
 
 def test_segments_are_listed_in_order_and_other_files_ignored(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ def message(key: str, seq: int, size: int = 10, uid: str = "7") -> Entry:
 
 def test_a_message_removed_before_it_was_counted_is_not_subtracted() -> None:
     usage = Usage(since=100)
-    usage.count([message("a", 1), message("b", 2)], is_last=False)
+    usage.count({"7": 20}, "b")
     usage.removed([message("a", 1)])
     usage.removed([message("c", 3)])
     assert usage.of_account(7) == 10
-    usage.count([message("d", 4)], is_last=True)
+    usage.count({"7": 10}, "")
     usage.removed([message("d", 4)])
     assert usage.of_account(7) == 10
 
@@ -25,7 +25,7 @@ def test_a_message_removed_before_it_was_counted_is_not_subtracted() -> None:
 def test_a_message_that_arrives_after_the_start_is_counted_once() -> None:
     usage = Usage(since=100)
     usage.published([message("b", 101)])
-    usage.count([message("a", 1), message("b", 101)], is_last=True)
+    usage.count({"7": 10}, "")
     assert usage.of_account(7) == 20
     usage.removed([message("b", 101)])
     assert usage.of_account(7) == 10
@@ -35,7 +35,7 @@ def test_a_group_that_is_rolled_back_has_counted_nothing() -> None:
     usage = Usage(since=100)
     usage.published([message("b", 101)])
     usage.commit()
-    usage.count([message("a", 1)], is_last=True)
+    usage.count({"7": 10}, "")
     usage.published([message("c", 102)])
     usage.removed([message("b", 101)])
     usage.rollback()

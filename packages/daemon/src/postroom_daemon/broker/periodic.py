@@ -17,7 +17,7 @@ from ..engine.verbs import settle
 from ..engine.verbs.terminations import about, died, dropped, failure
 from ..model.cursors import Cursors
 from ..model.records import CLAIM_END, Entry
-from .periodic_queues import count_depths, count_usage, delete_idle_queues, drop_old_dead_letters, drop_old_done
+from .periodic_queues import count_usage, look_at_queues
 from .schedule_firing import fire_schedules
 
 Task = Callable[[Context], Iterator[list[Draft]]]
@@ -130,10 +130,7 @@ EACH_GROUP: Final[tuple[Task, ...]] = (end_leases, expire_messages, end_more_ded
 EACH_SECOND: Final[tuple[Task, ...]] = (
     follow_wall_clock,
     fire_schedules,
-    delete_idle_queues,
+    look_at_queues,
     end_dedup_keys,
-    drop_old_dead_letters,
-    drop_old_done,
-    count_depths,
     count_usage,
 )

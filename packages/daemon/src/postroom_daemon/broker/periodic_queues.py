@@ -1,5 +1,4 @@
-"""Periodic tasks over all queues, some at a time: count messages and stored bytes, delete idle queues, drop old dead
-letters."""
+"""Periodic tasks over all queues, some at a time: one looks at each queue, one counts stored bytes."""
 
 from __future__ import annotations
 
@@ -14,28 +13,58 @@ from ..engine.context import Context, Draft
 from ..engine.selection import dead_letters
 from ..engine.verbs.terminations import QUARANTINED, dropped
 from ..model.records import Entry, QueueRecord
+from ..policy.policies import Policies
 
-#: Queues that one turn counts; counting all of them takes as many turns as it needs.
-_QUEUES_A_TURN: Final = 200
-#: Messages that one turn counts: three milliseconds.
-_MESSAGES_A_TURN: Final = 500
-_COUNTING: Final = "depths: how far"
-_COUNTED: Final = "depths: the last complete count"
+#: Queues that one turn looks at; a round over all of them takes as many turns as it needs.
+_QUEUES_A_TURN: Final = 100
+_ROUND: Final = "queues: the round over all of them"
+_COUNTED: Final = "queues: their messages, as last counted"
+#: An engine time that never comes.
+_NEVER: Final = 2**63
 
 
-def count_depths(context: Context) -> Iterator[list[Draft]]:
-    """Count the messages of some more queues. Changes nothing."""
-    after, sums = context.cursors.get(_COUNTING, ("", {}))
-    names = context.store.pages.queue_names(after, _QUEUES_A_TURN)
-    counted = Counter(sums)
-    for name in names:
-        record = context.store.queue(name)
-        counted.update(record.counts if record else {})
-    complete = len(names) < _QUEUES_A_TURN
-    if complete:
-        context.cursors[_COUNTED] = dict(counted)
-    context.cursors[_COUNTING] = ("", {}) if complete else (names[-1], dict(counted))
-    yield from ()
+class _Round(NamedTuple):
+    """A round over all queues. Before ``due`` (engine ms) another one would do nothing, unless an event was folded
+    since this one began, or the configuration was reloaded: then ``applied`` or ``policies`` are others."""
+
+    applied: int
+    policies: Policies
+    after: str
+    """The queue after which the next turn continues."""
+    counts: dict[str, int]
+    """The messages by state of the queues up to that one."""
+    due: int
+    is_complete: bool
+
+
+def look_at_queues(context: Context) -> Iterator[list[Draft]]:
+    """Look at some more queues: count their messages, delete those that are idle, drop old dead letters and messages
+    that were done long ago. Nothing is read while there is nothing to do."""
+    store, cursors = context.store, context.cursors
+    present = (store.applied, context.policies)
+    last: _Round | None = cursors.get(_ROUND)
+    if last and last.is_complete and last[:2] == present and context.now.engine < last.due:
+        return
+    if last is None or last.is_complete:
+        last = _Round(*present, after="", counts={}, due=_NEVER, is_complete=False)
+    page = store.queues(last.after, _QUEUES_A_TURN)
+    after, is_complete = page[-1].name if page else "", len(page) < _QUEUES_A_TURN
+    turn = last._replace(after=after, due=0, is_complete=is_complete)
+    cursors[_ROUND] = turn  # if a queue cannot be looked at, the next turn continues behind these
+    counts, due, asked = Counter(last.counts), last.due, _Asked(context)
+    for record in page:
+        if any(record.counts.values()):
+            for state, number in record.counts.items():
+                counts[state] += number
+            due = min(due, (yield from _drop_old_dead_letters(context, record)))
+            if record.counts[State.DONE]:
+                due = min(due, (yield from _drop_old_done(context, record)))
+        else:
+            due = min(due, (yield from _delete_if_idle(context, record, asked)))
+    cursors[_ROUND] = turn._replace(counts=dict(counts), due=due)
+    if is_complete:
+        cursors[_COUNTED] = dict(counts)
+        _forget_places_of_others(context)
 
 
 def depths(cursors: dict[str, Any]) -> dict[str, int]:
@@ -44,57 +73,46 @@ def depths(cursors: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
-def count_usage(context: Context) -> Iterator[list[Draft]]:
-    """After the start, count the bytes of some more messages that were stored before it. Changes nothing."""
-    usage = context.usage
-    if usage and not usage.is_complete:
-        page = context.store.pages.entries(usage.counted, _MESSAGES_A_TURN)
-        usage.count(page, is_last=len(page) < _MESSAGES_A_TURN)
-    yield from ()
+class _Asked:
+    """When each queue was last asked for a message since the start (engine ms). Listed once, if it is needed at all."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._times: dict[str, int] | None = None
+
+    def last(self, queue: str) -> int:
+        if self._times is None:
+            self._times = {}
+            for name, _, consumer in self._context.consumers.listed():
+                self._times[name] = max(consumer.asked, self._times.get(name, 0))
+        return self._times.get(queue, 0)
 
 
-_IDLE_ROUND: Final = "idle queues"
+def _delete_if_idle(context: Context, record: QueueRecord, asked: _Asked) -> Generator[list[Draft], None, int]:
+    """Delete an empty queue in which nothing has happened for as long as its policy says, and which nobody has asked
+    for messages meanwhile. A paused queue stays: its pause would be lost with it. Returns when it is to be looked at
+    again (engine ms)."""
+    now, name = context.now.engine, record.name
+    keep_ms = context.policies.effective(name, record).expire_after_idle_ms
+    if not keep_ms or record.publish_paused or record.consume_paused:
+        return _NEVER
+    if context.subscriptions.on(name):
+        return now + keep_ms
+    due = record.used + keep_ms
+    if due <= now:
+        due = max(due, asked.last(name) + keep_ms)
+    if due <= now:
+        yield [{"type": EventType.QUEUE_DELETED, "queue": name, "reason": "idle"}]
+    return due
 
 
-def delete_idle_queues(context: Context) -> Iterator[list[Draft]]:
-    """Delete empty queues in which nothing has happened for as long as their policy says, and which nobody has asked
-    for messages meanwhile. A paused queue stays: its pause would be lost with it."""
-    store = context.store
-    names = store.pages.queue_names(context.cursors.get(_IDLE_ROUND, ""), _QUEUES_A_TURN)
-    context.cursors[_IDLE_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
-    asked: dict[str, int] | None = None
-    for name in names:
-        record = store.queue(name)
-        keep_ms = context.policies.effective(name, record).expire_after_idle_ms
-        if not record or not keep_ms or any(record.counts.values()) or record.publish_paused or record.consume_paused:
-            continue
-        since = context.now.engine - keep_ms
-        if record.used > since or context.subscriptions.on(name):
-            continue
-        if asked is None:
-            asked = _last_asked(context)
-        if asked.get(name, 0) <= since:
-            yield [{"type": EventType.QUEUE_DELETED, "queue": name, "reason": "idle"}]
-
-
-def _last_asked(context: Context) -> dict[str, int]:
-    """When each queue was last asked for a message since the start (engine ms)."""
-    asked: dict[str, int] = {}
-    for queue, _, consumer in context.consumers.listed():
-        asked[queue] = max(consumer.asked, asked.get(queue, 0))
-    return asked
-
-
-#: Queues that one turn looks at, and dead letters of each that it removes. A round over all queues takes as many turns
-#: as it needs.
-_DLQ_QUEUES_A_TURN: Final = 100
+#: Dead letters of a queue that one turn removes.
 _REMOVED_A_QUEUE: Final = 100
 #: Dead letters of a queue that one turn looks at for these; the next turn continues after them.
 _LOOKS_A_QUEUE: Final = 2000
 #: Engine milliseconds before a queue is looked through again, for each dead letter that stays: those that are
 #: quarantined stay for long, and must not be read every second.
 _REST_MS: Final = 10
-_RETENTION_ROUND: Final = "retention of dead letters"
 _PLACES: Final = "places of the retention of dead letters"
 _DAY_MS: Final = 24 * 3600 * 1000
 
@@ -108,82 +126,99 @@ class _Place(NamedTuple):
     rests_until: int = 0
 
 
-def drop_old_dead_letters(context: Context) -> Iterator[list[Draft]]:
+def _drop_old_dead_letters(context: Context, record: QueueRecord) -> Generator[list[Draft], None, int]:
     """Drop, oldest first, dead letters older than their queue retains them, and those that are too many since
-    its policy was made stricter. Those that are leased or quarantined stay, and however many these are, the newest."""
-    store = context.store
+    its policy was made stricter. Those that are leased or quarantined stay, and however many these are, the newest.
+    Returns when the queue is to be looked at again (engine ms)."""
     places: dict[str, _Place] = context.cursors.setdefault(_PLACES, {})
-    names = store.pages.queue_names(context.cursors.get(_RETENTION_ROUND, ""), _DLQ_QUEUES_A_TURN)
-    context.cursors[_RETENTION_ROUND] = names[-1] if len(names) == _DLQ_QUEUES_A_TURN else ""
-    for name in names:
-        record = store.queue(name)
-        place = places.get(name, _Place())
-        if not record or not record.counts[State.DEAD]:
-            places.pop(name, None)
-        elif context.now.engine >= place.rests_until:
-            places[name] = yield from _look_through(context, record, place)
-    if not context.cursors[_RETENTION_ROUND]:  # of queues that are gone, and of those that need none
-        for name in [name for name, place in places.items() if store.queue(name) is None or place == _Place()]:
+    place = places.pop(record.name, _Place())
+    if not record.counts[State.DEAD]:
+        return _NEVER
+    due = place.rests_until
+    if context.now.engine >= due:
+        place, due = yield from _look_through(context, record, place)
+    if place != _Place():
+        places[record.name] = place
+    return due
+
+
+def _forget_places_of_others(context: Context) -> None:
+    """Forget the places in queues that are gone, or have become empty."""
+    places: dict[str, _Place] = context.cursors.get(_PLACES, {})
+    for name in [*places]:
+        record = context.store.queue(name)
+        if record is None or not record.counts[State.DEAD]:
             del places[name]
 
 
-def _look_through(context: Context, record: QueueRecord, place: _Place) -> Generator[list[Draft], None, _Place]:
-    """One turn over the dead letters of a queue. Returns where the next one continues."""
-    policy = context.policies.effective(record.name, record)
-    before = context.now.engine - round(policy.retention_days * _DAY_MS)
+def _look_through(
+    context: Context, record: QueueRecord, place: _Place
+) -> Generator[list[Draft], None, tuple[_Place, int]]:
+    """One turn over the dead letters of a queue. Returns where the next one continues, and when it is due."""
+    policy, now = context.policies.effective(record.name, record), context.now.engine
+    retention_ms = round(policy.retention_days * _DAY_MS)
     surplus = record.counts[State.DEAD] - policy.dlq_max_messages if policy.dlq_max_messages else 0
-    removed, stay, after = 0, place.stay, place.after
+    removed, stay, after, due = 0, place.stay, place.after, _NEVER
     page = dead_letters(context.store, [record.name], after)
     entry = next(page, None)
     for _ in range(_LOOKS_A_QUEUE):
-        if entry is None or (entry.dead_at > before and surplus <= 0):
+        if entry is None:
             break
+        old_at = entry.dead_at + retention_ms
+        if old_at > now:
+            due = min(due, old_at)
+            if surplus <= 0:
+                break
         if removed == _REMOVED_A_QUEUE:
-            return _Place(after, stay)
-        after, old, behind = (entry.dead_at, entry.seq), entry.dead_at <= before, next(page, None)
-        if entry.lease_id or entry.phase == QUARANTINED or not (old or behind):
+            return _Place(after, stay), now
+        after, behind = (entry.dead_at, entry.seq), next(page, None)
+        if entry.lease_id or entry.phase == QUARANTINED or not (old_at <= now or behind):
             stay += 1
         else:
-            yield _dropped(entry, old)
+            yield _dropped(entry, old_at <= now)
             surplus -= 1
             removed += 1
         entry = behind
     else:
         if entry:
-            return _Place(after, stay)
-    return _Place(rests_until=context.now.engine + stay * _REST_MS if stay > _REMOVED_A_QUEUE else 0)
+            return _Place(after, stay), now
+    rests_until = now + stay * _REST_MS if stay > _REMOVED_A_QUEUE else 0
+    return _Place(rests_until=rests_until), max(due, rests_until)
 
 
-_DONE_ROUND: Final = "retention of messages that are done"
-
-
-def drop_old_done(context: Context) -> Iterator[list[Draft]]:
+def _drop_old_done(context: Context, record: QueueRecord) -> Generator[list[Draft], None, int]:
     """Drop, oldest first, messages that are done for longer than their queue keeps them, and those that are too
-    many."""
-    store, now = context.store, context.now.engine
-    names = store.pages.queue_names(context.cursors.get(_DONE_ROUND, ""), _QUEUES_A_TURN)
-    context.cursors[_DONE_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
-    for name in names:
-        record = store.queue(name)
-        if not record or not record.counts[State.DONE]:
-            continue
-        policy = context.policies.effective(name, record)
-        days, most = policy.done_retention_days, policy.done_max_messages
-        before = now - round(days * _DAY_MS) if days else -1
-        surplus = record.counts[State.DONE] - most if most else 0
-        if surplus <= 0 and not days:
-            continue
-        for entry in store.pages.scan(name, State.DONE, (), _REMOVED_A_QUEUE)[0]:
-            if entry.dead_at <= before:
-                yield dropped(entry, ReasonCode.PURGED, "older than its queue keeps messages that are done")
-            elif surplus > 0:
-                yield dropped(entry, ReasonCode.QUEUE_FULL, "more messages that are done than its queue keeps")
-            else:
-                break
-            surplus -= 1
+    many. Returns when the queue is to be looked at again (engine ms)."""
+    now, policy = context.now.engine, context.policies.effective(record.name, record)
+    keep_ms, most = round(policy.done_retention_days * _DAY_MS), policy.done_max_messages
+    surplus = record.counts[State.DONE] - most if most else 0
+    if surplus <= 0 and not keep_ms:
+        return _NEVER
+    page, following = context.store.pages.scan(record.name, State.DONE, (), _REMOVED_A_QUEUE)
+    for entry in page:
+        if keep_ms and entry.dead_at + keep_ms <= now:
+            yield dropped(entry, ReasonCode.PURGED, "older than its queue keeps messages that are done")
+        elif surplus > 0:
+            yield dropped(entry, ReasonCode.QUEUE_FULL, "more messages that are done than its queue keeps")
+        else:
+            return entry.dead_at + keep_ms if keep_ms else _NEVER
+        surplus -= 1
+    return now if following else _NEVER
 
 
 def _dropped(entry: Entry, old: bool) -> list[Draft]:
     if old:
         return dropped(entry, ReasonCode.PURGED, "older than its queue keeps dead letters")
     return dropped(entry, ReasonCode.QUEUE_FULL, "more dead letters than its queue keeps")
+
+
+#: Messages that one turn counts: half a millisecond.
+_MESSAGES_A_TURN: Final = 500
+
+
+def count_usage(context: Context) -> Iterator[list[Draft]]:
+    """After the start, count the bytes of some more messages that were stored before it. Changes nothing."""
+    usage = context.usage
+    if usage and not usage.is_complete:
+        usage.count(*context.store.pages.stored_bytes(usage.counted, usage.since, _MESSAGES_A_TURN))
+    yield from ()

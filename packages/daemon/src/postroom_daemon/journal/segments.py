@@ -169,7 +169,7 @@ def read_requests(
     root: Path, from_id: int, on_damage: OnDamage, begins: Start | None = None
 ) -> Iterator[PlacedRequest]:
     """All intact requests that end at ``from_id`` or later, in order. Reading starts at ``begins``, if
-    the caller knows that none begins before it.
+    the caller knows that none begins before it, else not far before the first of them.
 
     Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does an unreadable segment,
     without its bytes. Raises ``OSError`` for faults of the machine.
@@ -178,14 +178,14 @@ def read_requests(
     for index, (_, path) in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1][0] <= from_id:
             continue
-        start = begins.offset if begins and begins.segment == path else 0
+        start = begins.offset if begins and begins.segment == path else None
         yield from _read_segment(path, start, from_id, on_damage)
 
 
-def _read_segment(path: Path, start: int, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+def _read_segment(path: Path, start: int | None, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
     pending: list[Line] = []
     try:
-        for line in read_lines(path, start):
+        for line in read_lines(path, find_start(path, from_id) if start is None else start):
             event = line.event
             if event is None:
                 _report(path, pending, "its request is incomplete", on_damage)
@@ -212,6 +212,30 @@ def _read_segment(path: Path, start: int, from_id: int, on_damage: OnDamage) -> 
 
 def _request(line: Line) -> int:
     return int(line.event["req"]) if line.event else 0
+
+
+def find_start(path: Path, from_id: int) -> int:
+    """The offset of a request of a segment before which none ends at ``from_id`` or later, and which is not far before
+    the first that does. Raises ``OSError``."""
+    start, end = 0, path.stat().st_size
+    while end - start > _BUFFER_BYTES:
+        middle = (start + end) // 2
+        ended = _first_end(path, middle, end)
+        if ended and ended.id < from_id:
+            start = ended.offset + len(ended.data)
+        else:
+            end = middle
+    return start
+
+
+def _first_end(path: Path, start: int, end: int) -> Line | None:
+    """The first intact line between two offsets that ends a request."""
+    for line in read_lines(path, start):
+        if line.offset >= end:
+            return None
+        if line.event and line.id == line.event["req"]:
+            return line
+    return None
 
 
 def _report(path: Path, lines: list[Line], reason: str, on_damage: OnDamage) -> None:

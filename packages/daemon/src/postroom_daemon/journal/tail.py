@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .segments import Line, read_lines
+
+#: Bytes at the end of a segment that are read first: most groups are smaller.
+_END_BYTES: Final = 256 * 1024
 
 
 class Tail(NamedTuple):
@@ -33,8 +36,11 @@ def examine_tail(path: Path) -> Tail:
     incomplete request. Damage before the last group stays in place: ``read_requests`` reports it.
     Raises ``OSError``.
     """
-    places = [_place(line) for line in read_lines(path)]
     size = path.stat().st_size
+    whole = _whole_end(path, size)
+    if whole:
+        return whole
+    places = [_place(line) for line in read_lines(path)]
     last = next((place for place in reversed(places) if place.id), None)
     if last is None:
         return Tail(0, 0, size)
@@ -50,6 +56,17 @@ def examine_tail(path: Path) -> Tail:
             keep = index + 1
             last_id = previous.id if previous else 0
     return Tail(last_id, places[keep].offset if keep < len(places) else size, size)
+
+
+def _whole_end(path: Path, size: int) -> Tail | None:
+    """The end of a segment whose last group is whole, from that group alone; None if it is not, or is very large."""
+    lines = [*read_lines(path, max(0, size - _END_BYTES))]
+    last = lines[-1].event if lines else None
+    if last is None or not last["id"] == last["req"] == last["grp"]:
+        return None
+    first = last["id"] - last.get("gn", 1) + 1
+    ids = [line.id for line in lines[first - last["id"] - 1 :]]
+    return Tail(last["id"], size, size) if ids == [*range(first, last["id"] + 1)] else None
 
 
 def _place(line: Line) -> _Place:

@@ -6,7 +6,7 @@ account may be too low.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .observer import Observer
 from .principal import Account
@@ -18,10 +18,10 @@ class Usage(Observer):
     transactions."""
 
     def __init__(self, since: int) -> None:
+        self.since = since
         self.counted = ""
         """Messages from before the start are counted up to this key."""
         self.is_complete = False
-        self._since = since
         self._bytes: dict[str, int] = {}
         self._undo: list[tuple[str, int]] = []
         self._counted_before = ("", False)
@@ -46,33 +46,33 @@ class Usage(Observer):
         """See ``Observer``."""
         for entry in entries:
             if entry.publisher_uid:
-                self._note(entry, entry.size)
+                self._note(entry.publisher_uid, entry.size)
 
     def grown(self, entry: Entry, size: int) -> None:
         """See ``Observer``."""
         if entry.publisher_uid and self._is_counted(entry):
-            self._note(entry, size)
+            self._note(entry.publisher_uid, size)
 
     def removed(self, entries: Sequence[Entry]) -> None:
         """See ``Observer``."""
         for entry in entries:
             if entry.publisher_uid and self._is_counted(entry):
-                self._note(entry, -entry.size)
+                self._note(entry.publisher_uid, -entry.size)
 
     def _is_counted(self, entry: Entry) -> bool:
-        return self.is_complete or entry.seq > self._since or entry.key <= self.counted
+        return self.is_complete or entry.seq > self.since or entry.key <= self.counted
 
-    def count(self, page: list[Entry], is_last: bool) -> None:
-        """Count the next stored messages in the order of their keys; those from after the start are counted already."""
-        for entry in page:
-            if entry.publisher_uid and entry.seq <= self._since:
-                self._note(entry, entry.size)
-        self.counted = page[-1].key if page else self.counted
-        self.is_complete = is_last
+    def count(self, stored: Mapping[str, int], until: str) -> None:
+        """Count the next messages in the order of their keys, up to the key ``until`` ('': these are the last): what
+        each account has ``stored`` by those from before the start. The others are counted already."""
+        for account, size in stored.items():
+            self._note(account, size)
+        self.counted = until or self.counted
+        self.is_complete = not until
 
-    def _note(self, entry: Entry, size: int) -> None:
-        self._undo.append((entry.publisher_uid, size))
-        self._add(entry.publisher_uid, size)
+    def _note(self, account: str, size: int) -> None:
+        self._undo.append((account, size))
+        self._add(account, size)
 
     def _add(self, account: str, size: int) -> None:
         size += self._bytes.get(account, 0)

@@ -13,6 +13,7 @@ rolled back.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -92,6 +93,18 @@ class Pages(ABC):
 
         A message that stays while the pages are read one after the other is in exactly one of them.
         """
+
+    def stored_bytes(self, after: str, until: int, limit: int) -> tuple[Counter[str], str]:
+        """The bytes of the next ``limit`` messages in the order of their keys, beginning behind ``after``, by the
+        account that has published them, without those that were published after event ``until``; and the last of these
+        keys, '' if no more messages follow. Messages of which no account is recorded may be passed over. A store that
+        need not read whole entries overrides this."""
+        stored = Counter[str]()
+        page = self.entries(after, limit)
+        for entry in page:
+            if entry.publisher_uid and entry.seq <= until:
+                stored[entry.publisher_uid] += entry.size
+        return stored, page[-1].key if len(page) == limit else ""
 
     @abstractmethod
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
@@ -300,6 +313,12 @@ class Store(ABC):
     @abstractmethod
     def queue(self, name: str) -> QueueRecord | None:
         """The record of a queue, for reading only."""
+
+    def queues(self, after: str, limit: int) -> list[QueueRecord]:
+        """A page of the queues' records in the order of their names, beginning behind ``after``, for reading only. A
+        store that does not have all of them in memory overrides this, and remembers none of them."""
+        records = [self.queue(name) for name in self.pages.queue_names(after, limit)]
+        return [record for record in records if record]
 
     @abstractmethod
     def queue_for_update(self, name: str) -> QueueRecord:

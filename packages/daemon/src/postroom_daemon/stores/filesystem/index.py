@@ -160,11 +160,12 @@ class Index:
     def _call(self, entry: Entry) -> None:
         self.lane(entry.queue, entry.target).call(entry.priority, entry.seq, entry.key)
 
-    def keys(self, after: str) -> Iterator[str]:
-        """All keys behind ``after`` in order, as they stood when their first page was asked for."""
+    def keys(self, after: str, without_plain: bool = False) -> Iterator[str]:
+        """All keys behind ``after`` in order, as they stood when their first page was asked for; or those of the
+        messages that were not plainly ready then."""
         if not after or self._listing is None:
             self._listing = self.places.listing()
-        yield from self._listing.behind(after)
+        yield from self._listing.behind(after, without_plain)
         self._listing = None
 
     # --- keeping up -----------------------------------------------------------------------------------------------

@@ -186,6 +186,16 @@ def read_name(name: str) -> FileName | None:
     return FileName(letter, order, int(seq), id_, int(version), {tag[0]: tag[1:] for tag in tags.split("~")[1:]})
 
 
+def stored_by(name: str) -> tuple[str, int, int] | None:
+    """Who has published a message ('': nobody is known), its seq and its size, from its file's name; None if the file
+    may have to be read."""
+    head, *tags = name.removesuffix(".json").split("~")
+    values = {tag[0]: tag[1:] for tag in tags}
+    if "f" in values:
+        return None
+    return unquote(values.get("z", ""), errors="surrogatepass"), int(head.split("-", 2)[1]), int(values.get("s", "0"))
+
+
 def priority_of(order: str) -> int:
     """The priority in the order part of a ready message's name."""
     return _HIGHEST_PRIORITY - int(order, 16)

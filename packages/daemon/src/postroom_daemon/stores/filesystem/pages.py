@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
@@ -72,12 +73,14 @@ class FilesystemPages(Pages):
         self,
         index: Index,
         peek: Look,
+        stored_by: Callable[[str], tuple[str, int, int] | None],
         flush: Callable[[], None],
         names_of_queues: SortedNames,
         names_of_kv: SortedNames,
     ) -> None:
         self._index = index
         self._flush = flush  # after which all messages have files
+        self._stored_by = stored_by  # who has published a message, its seq and its size
         self._peek = peek  # as ``index.look``, and the store does not remember it
         self._names_of_queues = names_of_queues
         self._names_of_kv = names_of_kv
@@ -179,6 +182,20 @@ class FilesystemPages(Pages):
             if len(found) == limit:
                 break
         return found
+
+    def stored_bytes(self, after: str, until: int, limit: int) -> tuple[Counter[str], str]:
+        self._flush()
+        stored, seen = Counter[str](), 0
+        for key in self._index.keys(after, without_plain=True):  # the name of a plain one has no publisher
+            message = self._stored_by(key)
+            if message:
+                publisher, seq, size = message
+                if publisher and seq <= until:
+                    stored[publisher] += size
+                seen += 1
+            if seen == limit:
+                return stored, key
+        return stored, ""
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         index = self._index

@@ -334,9 +334,9 @@ class Listing:
             self._runs += [_IdsInOrder(prefix, blocks) for blocks in directory.table.ids()]
             self._others.append((prefix, sorted(directory.others)))
 
-    def behind(self, after: str) -> Iterator[str]:
-        """The keys behind one, in order."""
-        runs = (run.behind(after) for run in self._runs)
+    def behind(self, after: str, without_plain: bool = False) -> Iterator[str]:
+        """The keys behind one, in order; or those of the messages that were not plainly ready."""
+        runs = (run.behind(after) for run in ([] if without_plain else self._runs))
         others = (_keys_behind(after, prefix, ids) for prefix, ids in self._others)
         last = None
         for key in merge(*chain(runs, others)):

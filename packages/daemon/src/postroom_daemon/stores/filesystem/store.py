@@ -31,7 +31,7 @@ from .changes import Changes
 from .checkpoint import Checkpoint, Checkpoints, FilesystemDisk
 from .files import MessageFiles
 from .index import Index
-from .names import READY
+from .names import READY, stored_by
 from .pages import FilesystemDue, FilesystemPages
 from .recovery import Cleanup, FilesystemAudit, FilesystemRecovery, Replay, claims_by_message
 from .scan import Scan
@@ -67,7 +67,9 @@ class FilesystemStore(Store):
         self._index = index = Index(folders[READY], self.get)
         self._names_of_queues, self._names_of_kv = SortedNames(), SortedNames()
         self.due = FilesystemDue(index, self.update)
-        self.pages = FilesystemPages(index, self._peek, self.flush, self._names_of_queues, self._names_of_kv)
+        self.pages = FilesystemPages(
+            index, self._peek, self._stored_by, self.flush, self._names_of_queues, self._names_of_kv
+        )
         self.bodies = Bodies()
         self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
         self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup, self.flush)
@@ -236,6 +238,17 @@ class FilesystemStore(Store):
         if entry is None and key in self._index.places:
             entry = self._read(key)
         return entry
+
+    def _stored_by(self, key: str) -> tuple[str, int, int] | None:
+        """Who has published a message, its seq and its size, without reading its entry if the name of its file says
+        so."""
+        if not (key in self._group.entries or key in self._earlier.entries):
+            place = self._index.places.get(key)
+            message = stored_by(place) if place else None
+            if message:
+                return message
+        entry = self._peek(key)
+        return (entry.publisher_uid, entry.seq, entry.size) if entry else None
 
     def _read(self, key: str) -> Entry:
         replay = self._recovery.replay

@@ -268,11 +268,13 @@ class Database:
         """The value of a row of ``kv`` that is not a message, and not yet to be written. Raises ``StoreDamaged`` if it
         has changed on the disk: it is not what its checksum says."""
         row = self.row_of(self.sql.get_value, (key,))
-        if row is None:
-            return None
-        if not value_holds(key, *row):
+        return None if row is None else self.checked_value(key, *row)
+
+    def checked_value(self, key: str, value: str, kind: str, crc: int | None) -> str:
+        """The value of a row of ``kv``. Raises ``StoreDamaged`` if it is not what its checksum says."""
+        if not value_holds(key, value, kind, crc):
             raise StoreDamaged(f"{self.path}: the row {key[:300]} has changed on the disk")
-        return str(row[0])
+        return value
 
 
 def _nothing_to_write() -> None:

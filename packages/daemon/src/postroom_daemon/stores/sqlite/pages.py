@@ -3,6 +3,7 @@ ordering key."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from typing import Final
@@ -13,7 +14,7 @@ from ...model.records import Entry
 from ..base import EXPIRING, LEASED, TIMED, Cursor, Due, Pages
 from ..errors import StoreDamaged, StoreError
 from .database import Database
-from .rows import Row, turn_of
+from .rows import Row, publisher_of, turn_of
 
 #: Rows of all queues that a page of one queue looks at, for each message that it may have.
 _LOOKS: Final = 4
@@ -191,6 +192,23 @@ class SqlitePages(Pages):
     def queue_names(self, after: str, limit: int) -> list[str]:
         rows = self._db.rows(self._sql.queue_keys, (QUEUE_KEY + after, limit))
         return [row[0].removeprefix(QUEUE_KEY) for row in rows]
+
+    def queue_values(self, after: str, limit: int) -> list[tuple[str, str]]:
+        """A page of the queues' names, each with its record as the database has it."""
+        rows = self._db.rows(self._sql.queue_values, (QUEUE_KEY + after, limit))
+        return [(key.removeprefix(QUEUE_KEY), self._db.checked_value(key, *row)) for key, *row in rows]
+
+    def stored_bytes(self, after: str, until: int, limit: int) -> tuple[Counter[str], str]:
+        stored, seen, last = Counter[str](), 0, ""
+        for last_of_these, extra, size, count in self._db.rows(self._sql.stored_bytes, (until, after, limit)):
+            last, seen = max(last, last_of_these), seen + count
+            try:
+                publisher = publisher_of(extra)
+            except (TypeError, ValueError):
+                raise StoreDamaged(f"{self._db.path}: the row of a message has changed on the disk") from None
+            if size and publisher:
+                stored[publisher] += size
+        return stored, last if seen == limit else ""
 
     def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
         begin = prefix if after < prefix else after + "\0"  # the least text behind it

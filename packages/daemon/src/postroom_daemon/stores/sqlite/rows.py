@@ -97,6 +97,13 @@ def new_of(row: Row) -> Row | None:
     return _new_bound(row) if _common(row) == _COMMON and row[_AS_OF] == row[_SEQ] else None
 
 
+def publisher_of(extra: str) -> str:
+    """The account that has published a message, from the column ``extra`` of its row; '' if nobody is known. Raises
+    ``TypeError`` and ``ValueError``."""
+    rare: list[Any] = orjson.loads(extra) if extra else []
+    return str(rare[6]) if len(rare) > 6 else ""
+
+
 def changes_of(row: Row) -> list[Any]:
     """The values of ``CHANGING`` in a row."""
     return [row[place] for place in _CHANGING_AT]

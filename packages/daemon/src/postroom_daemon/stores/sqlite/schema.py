@@ -212,4 +212,13 @@ class Statements:
         self.delete_value = f"DELETE FROM {kv} WHERE key = ?"
         self.delete_values = f"DELETE FROM {kv} WHERE key {several}"
         self.kv_keys = f"SELECT key FROM {kv} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+        self.queue_values = (
+            f"SELECT key, value, value_type, crc FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
+        )
+        sizes = f"SELECT message_key, extra, CASE WHEN seq <= ? THEN size END AS size FROM {msg} WHERE message_key > ?"
+        #: By ``extra``, of which messages in a row mostly have the same.
+        self.stored_bytes = (
+            f"SELECT max(message_key), extra, sum(size), count(*) FROM ({sizes} ORDER BY message_key LIMIT ?)"
+            " GROUP BY extra"
+        )
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"

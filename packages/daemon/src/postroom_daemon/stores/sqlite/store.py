@@ -88,7 +88,8 @@ class SqliteStore(Store):
             self._participants.append(referenced)
         self._applied_before = self._applied_stored = 0
         self._changed: set[str] = set()  # queues whose records the groups that wait have changed
-        self.due, self.pages = self._due, SqlitePages(self.db, self._read.of)
+        self.due = self._due
+        self.pages: SqlitePages = SqlitePages(self.db, self._read.of)
         self.bodies = referenced or Bodies()
         self.disk = SqliteDisk(self, self.db, self._unwritten, referenced)
         self.recovery = self._recovery = SqliteRecovery(self, self.db, self._turns, referenced)
@@ -397,6 +398,13 @@ class SqliteStore(Store):
             if value is not None:
                 record = self.book.values[name] = QueueRecord.from_json(orjson.loads(value))
         return record
+
+    def queues(self, after: str, limit: int) -> list[QueueRecord]:
+        values = self.book.values
+        return [
+            values.get(name) or QueueRecord.from_json(orjson.loads(value))
+            for name, value in self.pages.queue_values(after, limit)
+        ]
 
     def queue_for_update(self, name: str) -> QueueRecord:
         book = self.book
