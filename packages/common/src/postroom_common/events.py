@@ -96,14 +96,18 @@ def encode_line(fields: dict[str, Any]) -> bytes:
     return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
 
 
+def is_intact(text: bytes) -> bool:
+    """Whether a line of ``encode_line``, without its newline, has its right checksum."""
+    return text[-_TAIL:] == b'%b%08x"}' % (_MARK, crc32(text[:-_TAIL]))
+
+
 def decode_line(line: bytes) -> dict[str, Any]:
     """Parse a line of ``encode_line``, with or without its newline.
 
     Raises ``DamagedRecord`` if the checksum is wrong, or the line is not a JSON object.
     """
     text = line.rstrip(b"\n")
-    body, mark = text[:-_TAIL], text[-_TAIL:]
-    if not mark.startswith(_MARK) or mark[-10:] != b'%08x"}' % crc32(body):
+    if not is_intact(text):
         raise DamagedRecord("wrong checksum")
     try:
         fields = orjson.loads(text)

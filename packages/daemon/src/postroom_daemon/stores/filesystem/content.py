@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from postroom_common.errors import DamagedRecord
-from postroom_common.events import decode_line, encode_line, raw_json
+from postroom_common.events import decode_line, encode_line, is_intact, raw_json
 
 from ...model.records import Entry
 from ...platform.files import LOST_ERRNOS
@@ -84,12 +84,17 @@ def head_of(content: bytes) -> dict[str, Any] | None:
 
 def envelope_of(content: bytes, key: str) -> bytes | None:
     """The message in a file's content; None when it is damaged or another message's."""
-    head = head_of(content)
-    if head is None or head.get("key") != key or head.get("format") not in range(1, FORMAT + 1):
+    line, newline, _ = content.partition(b"\n")
+    at = line.find(_MESSAGE)  # inside a JSON text the quotes would be escaped: the first match is the field
+    if not newline or at < 0 or not is_intact(line):
         return None
-    line = content.partition(b"\n")[0]
-    # Inside a JSON text the quotes would be escaped: the first match is the field.
-    return line[line.index(_MESSAGE) + len(_MESSAGE) : -_TAIL]
+    try:
+        head = orjson.loads(line[:at] + b"}")
+    except orjson.JSONDecodeError:
+        return None
+    if type(head) is not dict or head.get("key") != key or head.get("format") not in range(1, FORMAT + 1):
+        return None
+    return line[at + len(_MESSAGE) : -_TAIL]
 
 
 def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:

@@ -9,6 +9,8 @@ import errno
 import logging
 from typing import Any, Final
 
+from postroom_common.protocol import State
+
 from ...model.records import Entry
 from ...platform.files import DISK_ERRNOS, LOST_ERRNOS
 from ...platform.quarantine import Quarantine
@@ -16,6 +18,7 @@ from ..errors import BodyLost, BodyUnread
 from . import content as fs_content
 from .names import (
     DONE,
+    HIGHEST_PRIORITY,
     LETTERS,
     FileName,
     done_name,
@@ -70,6 +73,15 @@ class MessageFiles:
         self._inside.clear()
 
     # --- reading ----------------------------------------------------------------------------------------------
+
+    def neighbours(self, key: str) -> list[Entry]:
+        """The entries of a message that is plainly ready and of some that are likely to be delivered with it; without
+        its own if it is another one, or has no file."""
+        messages, queue = self._places.neighbours(key), queue_of_key(key)
+        return [
+            Entry(one, queue, State.READY, HIGHEST_PRIORITY - order, seq, wall, created, size=size)
+            for one, order, seq, wall, created, size in messages
+        ]
 
     def entry(self, key: str) -> Entry:
         """The entry of a message that has a file, as read from it."""

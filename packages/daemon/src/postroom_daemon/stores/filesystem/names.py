@@ -49,7 +49,7 @@ NAME: Final = re.compile(
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _HIGHEST_ID: Final = 2**63 - 1
-_HIGHEST_PRIORITY: Final = 2**31 - 1
+HIGHEST_PRIORITY: Final = 2**31 - 1
 #: Numbers and texts of an entry by their tags. What is 0 or empty has no tag.
 _NUMBERS: Final = {
     "w": "created_wall",
@@ -198,7 +198,7 @@ def stored_by(name: str) -> tuple[str, int, int] | None:
 
 def priority_of(order: str) -> int:
     """The priority in the order part of a ready message's name."""
-    return _HIGHEST_PRIORITY - int(order, 16)
+    return HIGHEST_PRIORITY - int(order, 16)
 
 
 def queue_of_key(key: str) -> str:
@@ -222,7 +222,7 @@ def write_name(
     one that it was born in."""
     letter = LETTERS[entry.state]
     ordered_by = _ORDERS[letter]
-    order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, ordered_by):015d}"
+    order = f"{HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, ordered_by):015d}"
     head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
     if entry.state is State.GATHERING:
         head += f"~{GATHERING}"

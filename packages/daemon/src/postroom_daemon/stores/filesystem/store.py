@@ -89,6 +89,8 @@ class FilesystemStore(Store):
         self._earlier = Changes()  # of groups before it
         self._groups = 0  # whose changes are not written yet
         self._entries: dict[str, Entry] = {}  # as the files show them, oldest first
+        self._bodies: dict[str, bytes] = {}  # that the open transaction has read from files
+        self._bodies_bytes = 0
         self._order_keys: set[tuple[str, str]] = set()  # queues and ordering keys that the open group has changed
         self._deleted: set[str] = set()  # queues whose directories are to go
 
@@ -157,6 +159,7 @@ class FilesystemStore(Store):
         for one in self._participants:
             one.commit()
         self._order_keys.clear()
+        self._forget_bodies()
         if self._group.entries:
             self._groups += 1
             self._earlier.absorb(self._group)
@@ -198,6 +201,7 @@ class FilesystemStore(Store):
         touched, order_keys = list(self._group.entries), list(self._order_keys)
         self._group.clear()
         self._order_keys.clear()
+        self._forget_bodies()
         for key in touched:  # what was dropped from the index as no longer fitting, fits again
             entry = self.get(key)
             if entry:
@@ -223,6 +227,10 @@ class FilesystemStore(Store):
                 one = changes[key]
                 return one[0] if one else None
         entry = self._entries.get(key)
+        if entry is None and not self._recovery.replay:
+            for neighbour in self.message_files.neighbours(key):
+                self._remember(neighbour.key, neighbour)
+            entry = self._entries.get(key)
         if entry is None and key in self._index.places:
             entry = self._read(key)
             if not self._recovery.replay:  # which puts back what a file has lost
@@ -262,12 +270,23 @@ class FilesystemStore(Store):
         new = self._group.bodies.get(key) or self._earlier.bodies.get(key) or (replay and replay.bodies.get(key))
         if new:
             return new
-        if self.get(key) is None:
-            raise StoreError(f"no body for {key}")
-        try:
-            return self.message_files.envelope(key)
-        except OSError as error:
-            raise store_error(error, self.tree.root) from error
+        body = self._bodies.get(key)
+        if body is None:
+            if self.get(key) is None:
+                raise StoreError(f"no body for {key}")
+            try:
+                body = self.message_files.envelope(key)
+            except OSError as error:
+                raise store_error(error, self.tree.root) from error
+            if self._bodies_bytes > _BYTES_LIMIT:
+                self._forget_bodies()
+            self._bodies_bytes += len(body)
+            self._bodies[key] = body
+        return body
+
+    def _forget_bodies(self) -> None:
+        self._bodies.clear()
+        self._bodies_bytes = 0
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.count(entry.queue, None, entry.state, entry.size)
@@ -298,6 +317,7 @@ class FilesystemStore(Store):
         if before is State.READY:
             self._index.take(entry, entry.queue)
         self._group.remove(entry.key)
+        self._bodies.pop(entry.key, None)
         if self._recovery.replay:
             self._recovery.replay.healed.pop(entry.key, None)
         self._update_turns(entry.queue, entry.order_key)

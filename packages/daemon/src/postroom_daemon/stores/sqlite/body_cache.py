@@ -3,7 +3,9 @@ file to which a row refers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from ...model.records import Entry
@@ -18,10 +20,16 @@ from .unwritten import Unwritten
 MESSAGE: Final = "message"
 #: Bytes of bodies that are cached for the rest of a group.
 _BYTES_LIMIT: Final = 1024 * 1024
+#: Bodies that are read ahead for the next consumers, and their bytes.
+_AHEAD: Final = 25
+_AHEAD_BYTES: Final = 256 * 1024
+#: Bodies that are in memory so at most, of all queues.
+_AHEAD_LIMIT: Final = 100
 
 
 class BodyCache:
-    """Reads bodies. ``cached`` are those that the open group has read. ``get`` returns the entry of a message, or None
+    """Reads bodies. ``cached`` are those that the open group has read, ``ahead`` those for the next consumers, also of
+    later groups. ``get`` returns the entry of a message, or None
     if there is no such message."""
 
     def __init__(
@@ -33,22 +41,28 @@ class BodyCache:
     ) -> None:
         self.cached: dict[str, bytes] = {}
         self._bytes = 0
+        self.ahead: dict[str, bytes | None] = {}
         self._db = db
         self._group, self._earlier = unwritten.group, unwritten.earlier
         self._referenced = referenced
         self._get = get
 
     def clear(self) -> None:
-        """Forget what is cached."""
+        """Forget what the open group has read."""
         self.cached.clear()
         self._bytes = 0
+
+    def forget_all(self) -> None:
+        """Forget everything that was read."""
+        self.clear()
+        self.ahead.clear()
 
     def read(self, key: str) -> bytes:
         """The body of a message that is not cached. Raises as ``Store.envelope``."""
         new = self._new(key)
         if new and new[1] == MESSAGE:
             return new[0]
-        body = self._read(key)
+        body = self.ahead.pop(key, None) or self._read(key)
         self._bytes += len(body)
         if self._bytes > _BYTES_LIMIT:
             self.cached.clear()
@@ -59,8 +73,24 @@ class BodyCache:
     def read_several(self, entries: list[Entry]) -> None:
         """Cache the bodies of messages that are to be delivered, as far as the cache has space. What cannot be
         delivered is left to ``read``, which reports it."""
+        for key, body in self._rows(entries, _BYTES_LIMIT - self._bytes):
+            if body is not None:
+                self.cached[key] = body
+                self._bytes += len(body)
+
+    def read_ahead(self, entries: deque[Entry]) -> None:
+        """Have the body of the first message in memory, and with it those of others, which later consumers will get."""
+        key, ahead = entries[0].key, self.ahead
+        if key in ahead or key in self.cached or key in self._group.bodies or key in self._earlier.bodies:
+            return
+        if len(ahead) > _AHEAD_LIMIT:
+            ahead.clear()
+        ahead.update(self._rows(islice(entries, _AHEAD), _AHEAD_BYTES))
+
+    def _rows(self, entries: Iterable[Entry], space: int) -> Iterator[tuple[str, bytes | None]]:
+        """The bodies of messages that the database has in its rows, at most ``space`` bytes; None for one that it has
+        elsewhere, or that has changed."""
         cached, group, earlier = self.cached, self._group.bodies, self._earlier.bodies
-        space = _BYTES_LIMIT - self._bytes
         keys: list[str] = []
         for entry in entries:
             key = entry.key
@@ -72,9 +102,7 @@ class BodyCache:
             keys.append(key)
         for key, value, kind, crc in self._db.values_of(keys):
             body = value.encode() if type(value) is str and kind == MESSAGE else None
-            if body is not None and (crc is None or crc == value_crc(key, body, kind)):
-                cached[key] = body
-                self._bytes += len(body)
+            yield key, body if body is None or crc is None or crc == value_crc(key, body, kind) else None
 
     def row(self, key: str) -> Any:
         """The row of a message in ``kv``: its body or what refers to it, the kind, and the checksum (None: it is not

@@ -178,7 +178,7 @@ class SqliteStore(Store):
     def _forget_reads(self) -> None:
         self._entries.clear()
         self._values.clear()
-        self.body_cache.clear()
+        self.body_cache.forget_all()
         self.ready.clear()
 
     # --- messages -------------------------------------------------------------------------------------------------
@@ -318,7 +318,8 @@ class SqliteStore(Store):
         queue, size = entries[0].queue, 0
         group, earlier_bodies = self._group, self._earlier.bodies
         bodies, changed, removed = group.bodies, group.entries, group.removed
-        read, cached, referenced = self._entries, self.body_cache.cached, self._referenced
+        read, body_cache, referenced = self._entries, self.body_cache, self._referenced
+        cached, ahead = body_cache.cached, body_cache.ahead
         if before is _READY:
             self.ready.remove(entries)
         for entry in entries:
@@ -334,6 +335,7 @@ class SqliteStore(Store):
                     self._space.free(entry.size)
                     read.pop(key, None)
             cached.pop(key, None)
+            ahead.pop(key, None)
             size += entry.size
             if entry.order_key:
                 self.ready.forget(queue)
@@ -346,6 +348,8 @@ class SqliteStore(Store):
         anyone, mine = self._heads(queue, consumer, 1)
         if anyone and mine:
             return min(anyone[0], mine[0], key=_delivery_order)
+        if anyone:
+            self.body_cache.read_ahead(anyone)
         return anyone[0] if anyone else mine[0] if mine else None
 
     def next_several(self, queue: str, consumer: str, limit: int) -> list[Entry]:
