@@ -26,7 +26,7 @@ HOT = (
     "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "timed", "held", "expiring",
     "first_due", "first_lease", "first_lapse", "dead", "done", "next_priority", "next_target", "update", "move",
     "delete_several", "first_of_order_key", "free_of_order_key", "block", "get_value", "get_values", "set_value",
-    "delete_value", "delete_values", "kv_keys", "queue_keys",
+    "delete_value", "delete_values", "kv_keys", "queue_keys", "queue_values", "sizes",
 )  # fmt: skip
 
 

@@ -199,16 +199,19 @@ class SqlitePages(Pages):
         return [(key.removeprefix(QUEUE_KEY), self._db.checked_value(key, *row)) for key, *row in rows]
 
     def stored_bytes(self, after: str, until: int, limit: int) -> tuple[Counter[str], str]:
-        stored, seen, last = Counter[str](), 0, ""
-        for last_of_these, extra, size, count in self._db.rows(self._sql.stored_bytes, (until, after, limit)):
-            last, seen = max(last, last_of_these), seen + count
-            try:
-                publisher = publisher_of(extra)
-            except (TypeError, ValueError):
-                raise StoreDamaged(f"{self._db.path}: the row of a message has changed on the disk") from None
-            if size and publisher:
-                stored[publisher] += size
-        return stored, last if seen == limit else ""
+        rows = self._db.rows(self._sql.sizes, (after, limit))
+        by_extra = Counter[str]()  # messages in a row mostly have the same
+        for _, seq, size, extra in rows:
+            if seq <= until and size:
+                by_extra[extra] += size
+        stored = Counter[str]()
+        try:
+            for extra, size in by_extra.items():
+                stored[publisher_of(extra)] += size
+        except (TypeError, ValueError):
+            raise StoreDamaged(f"{self._db.path}: the row of a message has changed on the disk") from None
+        del stored[""]
+        return stored, rows[-1][0] if len(rows) == limit else ""
 
     def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
         begin = prefix if after < prefix else after + "\0"  # the least text behind it

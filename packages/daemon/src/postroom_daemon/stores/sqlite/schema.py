@@ -215,10 +215,7 @@ class Statements:
         self.queue_values = (
             f"SELECT key, value, value_type, crc FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
         )
-        sizes = f"SELECT message_key, extra, CASE WHEN seq <= ? THEN size END AS size FROM {msg} WHERE message_key > ?"
-        #: By ``extra``, of which messages in a row mostly have the same.
-        self.stored_bytes = (
-            f"SELECT max(message_key), extra, sum(size), count(*) FROM ({sizes} ORDER BY message_key LIMIT ?)"
-            " GROUP BY extra"
+        self.sizes = (
+            f"SELECT message_key, seq, size, extra FROM {msg} WHERE message_key > ? ORDER BY message_key LIMIT ?"
         )
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
