@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 from postroom_common.codec import Request as WireRequest
 from postroom_common.protocol import ErrorCode, State
 from postroom_daemon.broker.broker import TASKS_PAUSE_MS
+from postroom_daemon.journal.journal import Journal
 from postroom_daemon.model.principal import Principal
 from postroom_daemon.model.request import Request
 from postroom_daemon.model.subscriptions import Subscription, Subscriptions, choose
@@ -82,6 +84,34 @@ def test_a_wait_that_began_and_ended_in_a_group_that_failed_begins_once(bench: B
     assert consumer.data["message"]["messageKey"] == key
     bench.publish()
     assert bench.live.broker.subscriptions.count == 0
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, order: list[str], name: str) -> None:
+    """Note each call of something by a name."""
+    called = getattr(owner, call)
+
+    def note(*arguments: Any) -> Any:
+        order.append(name)
+        return called(*arguments)
+
+    monkeypatch.setattr(owner, call, note)
+
+
+def test_a_publish_and_the_delivery_to_who_waits_are_one_group_and_the_delivery_is_answered_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.publish()
+    bench.do("consume_next", queue="q")
+    order: list[str] = []
+    waiting = bench.make("consume_next", queue="q", waitMs=60_000)
+    published = bench.make("publish", queue="q", message="x")
+    for sent, name in ((waiting, "delivered"), (published, "published")):
+        noted(monkeypatch, sent.request, "on_answer", order, name)
+    bench.run(waiting)
+    noted(monkeypatch, Journal, "sync", order, "sync")
+    bench.run(published)
+    assert order == ["sync", "delivered", "published"]
+    assert waiting.data["message"]["messageKey"] == published.data["messageKey"]
 
 
 def test_a_cancelled_wait_does_not_return_with_a_rollback() -> None:

@@ -336,17 +336,19 @@ class Mailbox(Door):
     def _is_alive(self, name: str) -> bool:
         """Whether the client of a waiting request is still there: it may have removed the file, or have died, which
         releases its lock."""
-        fd = self._scanner.open(name)
-        if fd is None:
+        if not self._scanner.is_there(name):
             return False
-        if self._response_dirs.has_failed(self._requests[name].wire.client_id):
-            self._files.close(fd)
+        wire = self._requests[name].wire
+        if self._response_dirs.has_failed(wire.client_id):
             self._scanner.postpone(name)  # to be read again, as an unanswerable request
             del self._requests[name]
             return False
+        if not wire.payload.get("waitLock"):
+            return True
+        fd = self._scanner.open(name)
+        if fd is None:
+            return False
         try:
-            if not self._requests[name].wire.payload.get("waitLock"):
-                return True
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

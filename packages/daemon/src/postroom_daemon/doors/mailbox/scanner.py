@@ -289,6 +289,11 @@ class Scanner:
             self._working.remove(name)
         return lost
 
+    def is_there(self, name: str) -> bool:
+        """Whether the file of a request being worked on is still the one that was read."""
+        entry = self._working.get(name)
+        return entry is not None and self.requests.inode(name) == entry[0]
+
     def open(self, name: str) -> int | None:
         """An fd of a request being worked on; None if its file is no longer the one that was read."""
         taken = self._by_name.get(name)
