@@ -88,12 +88,13 @@ def envelope_of(content: bytes, key: str) -> bytes | None:
     at = line.find(_MESSAGE)  # inside a JSON text the quotes would be escaped: the first match is the field
     if not newline or at < 0 or not is_intact(line):
         return None
-    try:
-        head = orjson.loads(line[:at] + b"}")
-    except orjson.JSONDecodeError:
-        return None
-    if type(head) is not dict or head.get("key") != key or head.get("format") not in range(1, FORMAT + 1):
-        return None
+    if line.find(b',"format":%d,"key":"%b","queue":' % (FORMAT, key.encode("utf-8", "surrogatepass")), 0, at) < 0:
+        try:  # another format, or a key that JSON escapes
+            head = orjson.loads(line[:at] + b"}")
+        except orjson.JSONDecodeError:
+            return None
+        if type(head) is not dict or head.get("key") != key or head.get("format") not in range(1, FORMAT + 1):
+            return None
     return line[at + len(_MESSAGE) : -_TAIL]
 
 
