@@ -293,10 +293,10 @@ def test_a_file_of_a_waiting_request_that_cannot_be_looked_at_is_closed(office: 
     (request,) = mailbox.collect()
     before = descriptors(office.root)
 
-    def broken(fd: int) -> os.stat_result:
+    def broken(*arguments: object, **options: object) -> os.stat_result:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    files.fstat = broken
+    files.stat = files.fstat = broken
     with pytest.raises(OSError, match="Input/output error"):
         request.alive()
     assert descriptors(office.root) == before

@@ -117,6 +117,14 @@ class RequestFiles:
         self.files.close(fd)
         return None
 
+    def is_same(self, name: str, inode: int) -> bool:
+        """Whether a name still leads to the file that was read. Raises ``OSError``."""
+        try:
+            status = self.files.stat(name, dir_fd=self.at(name), follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return bool(status.st_ino == inode)
+
     def inode(self, name: str) -> int | None:
         """The inode of a name; None if there is none."""
         try:

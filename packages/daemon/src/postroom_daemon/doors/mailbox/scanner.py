@@ -290,9 +290,9 @@ class Scanner:
         return lost
 
     def is_there(self, name: str) -> bool:
-        """Whether the file of a request being worked on is still the one that was read."""
-        entry = self._working.get(name)
-        return entry is not None and self.requests.inode(name) == entry[0]
+        """Whether the file of a request being worked on is still the one that was read. Raises ``OSError``."""
+        taken = self._by_name.get(name)
+        return taken is not None and self.requests.is_same(name, taken.inode)
 
     def open(self, name: str) -> int | None:
         """An fd of a request being worked on; None if its file is no longer the one that was read."""
