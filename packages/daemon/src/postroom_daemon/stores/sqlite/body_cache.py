@@ -29,8 +29,7 @@ _AHEAD_LIMIT: Final = 100
 
 class BodyCache:
     """Reads bodies. ``cached`` are those that the open group has read, ``ahead`` those for the next consumers, also of
-    later groups. ``get`` returns the entry of a message, or None
-    if there is no such message."""
+    later groups. ``get`` returns the entry of a message, or None if there is no such message."""
 
     def __init__(
         self,
