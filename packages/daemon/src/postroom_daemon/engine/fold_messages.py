@@ -97,7 +97,10 @@ def _set_options(entry: Entry, event: Event) -> None:
 def _leased(events: Sequence[Event], store: Store, observers: Observers) -> None:
     entries: list[Entry] = []
     states: list[State] = []
+    holder, uid = "", None
     for event in events:
+        if "uid" not in event or event["uid"] != uid:
+            holder, uid = stored_account(event), event.get("uid")
         entry = _stored(event, store).copy()
         before = entry.state
         if before is not _DEAD:  # a leased dead letter stays dead
@@ -105,7 +108,7 @@ def _leased(events: Sequence[Event], store: Store, observers: Observers) -> None
         check_transition(before, _LEASED, entry.state)
         entry.lease_id = event["lease"]
         entry.consumer_id = event["consumer"]
-        entry.holder_uid = stored_account(event)
+        entry.holder_uid = holder
         entry.lease_until = event["untilEngineMs"]
         entry.leased_at = event["engineMs"]
         entry.attempt = event["attempt"]

@@ -56,9 +56,10 @@ def _leased_to_wire(
         text, as_value = text_alone(stored), payload_as == "value"
         if text is None:
             shown = stored_to_wire(entry, open_stored(stored), as_value, attempt)
+            fields = shown.fields
         else:
-            shown = MessageView(entry_to_wire(entry, attempt), as_value, text)
-        fields = shown.fields
+            fields = entry_to_wire(entry, attempt)
+            shown = MessageView(fields, as_value, text)
     if entry.state is _DEAD:
         fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
     else:

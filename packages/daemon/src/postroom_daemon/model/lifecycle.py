@@ -69,7 +69,8 @@ def states_before(event: EventType) -> list[State | None]:
 def attempts_left(policy: Policy, own_limit: int, attempt: int) -> int:
     """How many deliveries may follow number ``attempt``, by the message's ``own_limit``; if that is 0, by the policy's
     (where 0 acts as 1)."""
-    return max(0, (own_limit or policy.retry_limit or 1) - attempt)
+    left = (own_limit or policy.retry_limit or 1) - attempt
+    return left if left > 0 else 0
 
 
 def backoff_ms(policy: Policy, attempt: int, chance: float = 0.0) -> int:

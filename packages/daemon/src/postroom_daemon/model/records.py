@@ -77,7 +77,7 @@ _OLD_REASON: Final = 200
 
 def message_id_of(key: str) -> str:
     """The id of a message, which ends its key ``msg:<queue>:<id>``."""
-    return key.rpartition(":")[2]
+    return key[key.rfind(":") + 1 :]
 
 
 @dataclass(slots=True)

@@ -88,9 +88,9 @@ def body_bytes(data: dict[str, Any]) -> int:
     messages = data.get("messages")
     size = 0
     for one in (data, *messages) if type(messages) is list else (data,):
-        for view in (one,) if type(one) is MessageView else (one.get("message"), one.get("originalMessage")):
-            if type(view) is MessageView:
-                size += view.size
+        view = one if type(one) is MessageView else one.get("message") or one.get("originalMessage")
+        if type(view) is MessageView:
+            size += view.size if view.text is None else len(view.text)
     return size
 
 
