@@ -27,7 +27,7 @@ _FOR_OPERATORS: Final = {
     Command.DRAIN: "drain the daemon",
     Command.SET_POLICY_PATTERNS: "set the policy patterns of the daemon",
 }
-_RESTRICTED: Final = frozenset(TOOL_COMMANDS | _FOR_OPERATORS.keys())
+_RESTRICTED: Final = frozenset((*TOOL_COMMANDS, *_FOR_OPERATORS))
 _WAY_OUT: Final = "ask the device's owner for a rule (access.rules) that allows it"
 
 
