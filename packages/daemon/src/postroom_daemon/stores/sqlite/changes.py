@@ -12,7 +12,7 @@ from itertools import chain
 from ...model.records import Entry
 from ..errors import StoreDamaged
 from .rows import Row, changes_of, new_of, row_of, value_crc
-from .schema import ROWS, Insert, Statements, keys_in_turn
+from .schema import Insert, Statements, keys_in_turn
 
 NewBody = tuple[bytes, str, int]
 """What is to be written of the body of a new message: value, kind, and when the message was created (Unix ms)."""
@@ -124,8 +124,8 @@ class Changes:
 def _insert(db: sqlite3.Connection, insert: Insert, rows: list[Row]) -> None:
     if not rows:
         return
-    together = len(rows) - len(rows) % ROWS
-    portions = [[*chain.from_iterable(rows[begin : begin + ROWS])] for begin in range(0, together, ROWS)]
+    together = len(rows) - len(rows) % insert.rows
+    portions = [[*chain.from_iterable(rows[begin : begin + insert.rows])] for begin in range(0, together, insert.rows)]
     db.executemany(insert.several, portions)
     db.executemany(insert.one, rows[together:])
 

@@ -118,8 +118,8 @@ MSG_COLUMNS: Final = (
 )  # fmt: skip
 
 _COLUMNS = ", ".join((*COLUMNS, "crc"))
-#: Rows that one statement inserts, and keys that one statement names: a row costs less than by itself.
-ROWS: Final = 20
+#: Parameters of one statement that inserts rows, and keys that one statement names: a row costs less than by itself.
+_PARAMETERS: Final = 400
 _KEYS: Final = 25
 
 
@@ -132,11 +132,12 @@ def keys_in_turn(keys: Iterable[str]) -> Iterator[list[str | None]]:
 
 
 class Insert:
-    """The statements that insert one row, and ``ROWS`` of them. ``columns`` are the names with their values in SQL;
+    """The statements that insert one row, and several (``rows``). ``columns`` are the names with their values in SQL;
     those in ``bound`` are parameters instead, in this order."""
 
     def __init__(self, table: str, columns: dict[str, str], bound: tuple[str, ...]) -> None:
-        marks = [self._marks(columns, bound, row * len(bound)) for row in range(ROWS)]
+        self.rows = _PARAMETERS // len(bound)
+        marks = [self._marks(columns, bound, row * len(bound)) for row in range(self.rows)]
         self.one = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {marks[0]}"
         self.several = ", ".join((self.one, *marks[1:]))
 
