@@ -149,6 +149,8 @@ class Context:
     open_queues: dict[str, Policy] = field(default_factory=dict)
     #: In the same way, those of queues from which everyone may lease every ready message.
     free_queues: dict[str, Policy] = field(default_factory=dict)
+    #: In the same way, by queue what the policy keeps of a message that was acknowledged.
+    keeps: dict[str, str] = field(default_factory=dict)
     payload: dict[str, Any] = field(default_factory=dict)
     """What the request gives, unchecked; its fields are what it means. Whoever decides without ``begin`` sets it."""
     unfolded_bytes: dict[Account, int] = field(default_factory=dict)
@@ -161,6 +163,7 @@ class Context:
         self.draining = draining
         self.open_queues.clear()
         self.free_queues.clear()
+        self.keeps.clear()
         self.unfolded_bytes.clear()
 
     def begin(self, who: Principal, read_body: BodyReader, payload: dict[str, Any]) -> None:

@@ -219,14 +219,14 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
     has_limit = quotas.limits_leases and account not in quotas.exempt
     leases = context.consumers.leases_of_account(account) if has_limit else 0
     entries: list[Entry] = []
-    is_free = queue in context.free_queues
+    is_free, now = queue in context.free_queues, context.now.engine
     for entry in store.next_several(queue, consumer, most) if is_free else _candidates(context, queue, consumer, most):
         space -= entry.size
         if entries and space < 0:
             break
         try:
             if entry.state is _READY:
-                if 0 < entry.expires <= context.now.engine:
+                if 0 < entry.expires <= now:
                     raise Expired(entry)
                 store.envelope(entry.key)
                 if entry.parts:

@@ -36,8 +36,11 @@ def ack(context: Context, fields: Fields) -> Decision:
 def acked(context: Context, fields: Fields) -> list[Draft]:
     """The event of an ``ack``. Raises what that raises."""
     entry = _leased_message(context, fields, is_active=True)
-    draft: Draft = {"type": _ACKED, "queue": entry.queue, "key": entry.key, "lease": entry.lease_id}
-    keep = context.policies.effective(entry.queue, context.store.queue(entry.queue)).done_keep
+    queue = entry.queue
+    draft: Draft = {"type": _ACKED, "queue": queue, "key": entry.key, "lease": entry.lease_id}
+    keep = context.keeps.get(queue)
+    if keep is None:
+        keep = context.keeps[queue] = context.policies.effective(queue, context.store.queue(queue)).done_keep
     if keep != "none" and entry.state is not _DEAD:
         draft["keep"] = keep
     elif entry.claim:
