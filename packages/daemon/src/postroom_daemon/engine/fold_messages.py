@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
@@ -97,7 +97,8 @@ def _set_options(entry: Entry, event: Event) -> None:
 def _leased(events: Sequence[Event], store: Store, observers: Observers) -> None:
     entries: list[Entry] = []
     states: list[State] = []
-    holder, uid = "", None
+    holder = ""
+    uid: Any = None
     for event in events:
         if "uid" not in event or event["uid"] != uid:
             holder, uid = stored_account(event), event.get("uid")
