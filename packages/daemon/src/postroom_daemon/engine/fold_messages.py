@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -332,15 +332,13 @@ def _step(entry: Entry, event: Event, observers: Observers, after: State) -> Sta
 
 def _by_state(
     states: list[State], entries: list[Entry], events: Sequence[Event]
-) -> Iterator[tuple[State, list[Entry], Event]]:
+) -> Sequence[tuple[State, list[Entry], Event]]:
     """Messages in runs of one state: the state, the messages, and the first event of the run."""
     first = states[0]
     if states.count(first) == len(states):
-        yield first, entries, events[0]
-        return
-    for state, run in groupby(range(len(states)), states.__getitem__):
-        places = [*run]
-        yield state, [entries[place] for place in places], events[places[0]]
+        return ((first, entries, events[0]),)
+    runs = [(state, [*places]) for state, places in groupby(range(len(states)), states.__getitem__)]
+    return [(state, [entries[place] for place in places], events[places[0]]) for state, places in runs]
 
 
 def _each(fold: Callable[[Event, Store, Observers], None]) -> Callable[[Sequence[Event], Store, Observers], None]:

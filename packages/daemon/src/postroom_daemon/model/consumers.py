@@ -6,7 +6,7 @@ Leased dead letters are not counted.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -107,15 +107,19 @@ class Consumers(Observer):
             if entry.phase:
                 self._note_ordered(queue, -1)
 
-    def _by_holder(self, entries: Sequence[Entry]) -> Iterator[tuple[Consumer, str, str, Sequence[Entry]]]:
+    def _by_holder(self, entries: Sequence[Entry]) -> Sequence[tuple[Consumer, str, str, Sequence[Entry]]]:
         """Messages of one queue in runs that one consumer and account has leased: these, and the messages."""
-        begin = 0
-        name, account = entries[0].consumer_id, entries[0].holder_uid
+        first = entries[0]
+        if len(entries) == 1:
+            return ((self._consumer(first.queue, first.consumer_id), first.consumer_id, first.holder_uid, entries),)
+        queue, begin, runs = first.queue, 0, []
+        name, account = first.consumer_id, first.holder_uid
         for place, entry in enumerate(entries):
             if entry.consumer_id != name or entry.holder_uid != account:
-                yield self._consumer(entry.queue, name), name, account, entries[begin:place]
+                runs.append((self._consumer(queue, name), name, account, entries[begin:place]))
                 begin, name, account = place, entry.consumer_id, entry.holder_uid
-        yield self._consumer(entries[0].queue, name), name, account, entries[begin:] if begin else entries
+        runs.append((self._consumer(queue, name), name, account, entries[begin:]))
+        return runs
 
     def add_leased(self, entries: list[Entry]) -> None:
         """Count messages that were leased before the start."""
