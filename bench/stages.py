@@ -47,7 +47,7 @@ _COMMIT: Final = "commit: begin, commit, changes for later"
 _TRAFFIC: Final = "traffic log"
 _COUNTERS: Final = "counters"
 _STORE_METHODS: Final = (
-    "get envelope insert update delete next_ready next_several queue queue_for_update add_queue get_kv"
+    "get envelope insert_several update_several delete_several next_several queue queue_for_update add_queue get_kv"
 )
 
 #: The borders: where a function is found, its name, and the stage that begins with it.
@@ -68,7 +68,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Transaction, "_first_answer", "repeats: was it executed before"),
     (transaction, "decide", "decide: fields, verb, ids"),
     (Group, "record", "event: from drafts"),
-    (group, "apply", "fold: without the store"),
+    (group, "apply_new", "fold: without the store"),
     *((SqliteStore, name, _STORE) for name in _STORE_METHODS.split()),
     (Unwritten, "write", "store: SQL"),
     (SqliteStore, "flush", "store: SQL"),
