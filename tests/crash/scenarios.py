@@ -168,11 +168,14 @@ def _gather(client: Client) -> None:
 
 def _activate(client: Client) -> None:
     """Leases in their first phase: one is activated and settled, one released, one ends."""
-    client.ask("set_policy", queue="ordered", policy={"orderedSec": 10})
+    client.ask("set_policy", queue="ordered", policy={"orderedSec": 100})
     for number in range(3):
         client.ask("publish", queue="ordered", message=f"ordered {number}")
     client.server.checkpoint()
-    leases = [client.ask("consume_next", queue="ordered", consumerId="me").data.get("lease") for _ in range(3)]
+    leases = [
+        client.ask("consume_next", queue="ordered", consumerId="me", orderedSec=seconds).data.get("lease")
+        for seconds in (100, 100, 10)
+    ]
     if leases[0] and client.settle(leases[0], "activate").data:
         client.settle(leases[0], "nack", requeue=True, reason="later")
     if leases[1]:

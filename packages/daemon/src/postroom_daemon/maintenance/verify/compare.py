@@ -27,7 +27,7 @@ from .compare_kv import corrections
 from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage, lies_in
 
-#: Attributes of a message that never change.
+#: Attributes of a message that never change, except that a message may be moved to another queue.
 FIXED: Final = (
     "queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid", "retry_limit",
 )  # fmt: skip
@@ -156,8 +156,9 @@ class Comparison:
     def _both(self, said: RebuiltMessage, message: Message) -> Iterator[Difference]:
         yield from self._body(message, said)
         entry = entry_from_json(message)
-        wrong = _differing(said.entry, entry, FIXED) if said.entry.seq else []
         pending = said.event > self._at
+        fixed = FIXED[1:] if pending else FIXED  # it may be yet to be moved
+        wrong = _differing(said.entry, entry, fixed) if said.entry.seq else []
         if not pending:
             wrong += self._changing(said, entry, message.get("history", []))
             if said.known is None and "bodyLost" not in message and message.get("appended", []) != said.appended:
