@@ -10,11 +10,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.model.records import Entry
+from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.errors import BodyLost, StoreError
 from postroom_daemon.stores.filesystem import tree as fs_tree
@@ -25,6 +26,7 @@ from postroom_daemon.stores.filesystem.names import (
     read_name,
     write_name,
 )
+from postroom_daemon.stores.filesystem.places import Places, PlainMessage
 from postroom_daemon.stores.filesystem.store import GROUPS_LIMIT, FilesystemStore
 from tests.conformance.bench import Bench, descriptors, seen_in
 from tests.daemon.filesystem_store import MakeBench, bury, expected_of, files_of, fill, make, tree, work
@@ -460,3 +462,51 @@ def test_a_damaged_body_is_never_delivered(damage: str, make_bench: MakeBench) -
     with pytest.raises(BodyLost):
         bench.store.envelope(key)
     assert bench.store.envelope(other)
+
+
+def test_a_backlog_is_read_some_messages_at_a_time_and_each_is_what_its_name_says(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.recovery.finish_replay(clean=True)
+    keys = [f"msg:q:{UUID(int=number << 64 | number * 7919 % 1009)}" for number in range(1, 301)]
+    store.begin()
+    store.add_queue(QueueRecord("q"))
+    for seq, key in enumerate(keys, 1):
+        store.applied = store.folding = seq
+        store.insert(Entry(key, "q", State.READY, seq % 3 - 1, seq, seq + 5, seq + 9, size=seq % 7), b'{"parts":[]}')
+    store.commit()
+    store.flush()
+    store._entries.clear()
+    reads: list[str] = []
+    read = Places.neighbours
+
+    def neighbours(places: Places, key: str) -> list[PlainMessage]:
+        reads.append(key)
+        return read(places, key)
+
+    monkeypatch.setattr(Places, "neighbours", neighbours)
+    files = store.message_files
+    assert [store.get(key) for key in keys] == [files.entry(key) for key in keys]
+    assert len(reads) <= 11
+    store.begin()
+    for key in keys[::3]:  # the file of each of them is removed, or gets another name
+        entry = store.get(key)
+        assert entry is not None and store.envelope(key) == b'{"parts":[]}'
+        leased = entry.copy()
+        leased.state, leased.lease_until, leased.lease_id = State.INFLIGHT, 99, "l"
+        store.applied = store.folding = store.applied + 1
+        store.update(leased, State.READY)
+        if entry.seq % 2:
+            store.delete(leased, State.INFLIGHT)
+    store.commit()
+    store.flush()
+    store._entries.clear()
+    for number, key in enumerate(keys):
+        seen = store.get(key)
+        if number % 3:
+            assert seen and seen == files.entry(key) and seen.state is State.READY
+        elif number % 2 == 0:
+            assert seen is None
+        else:
+            assert seen and seen == files.entry(key) and seen.state is State.INFLIGHT
+            assert store.envelope(key) == b'{"parts":[]}'

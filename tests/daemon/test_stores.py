@@ -115,6 +115,22 @@ def test_rows_of_new_messages_are_the_same_whichever_statement_inserts_them(stor
     assert values == [(2, 2)] * len(entries)
 
 
+def test_consumers_one_by_one_read_a_backlog_with_a_few_statements(store: SqliteStore) -> None:
+    fill(store, 1000)
+    store.flush()
+    statements: list[str] = []
+    connection(store).set_trace_callback(statements.append)
+    for _ in range(100):
+        store.begin()
+        entry = store.next_ready("q", "nobody")
+        assert entry is not None and store.envelope(entry.key) == b"{}"
+        leased = entry.copy()
+        leased.state, leased.lease_until = State.INFLIGHT, 10**8
+        store.update(leased, entry.state)
+        store.commit()
+    assert len([sql for sql in statements if sql.startswith("SELECT")]) <= 20
+
+
 def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tmp_path: Path) -> None:
     def steps(count: int) -> tuple[list[str], int]:
         store = SqliteStore(tmp_path / f"{count}.db", synchronous="OFF")
