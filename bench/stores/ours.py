@@ -46,7 +46,7 @@ class OurQueue:
 
     def consume(self, count: int) -> list[Taken]:
         answers = engine.run_requests(self._root, "consume_next", [{"queue": _QUEUE}] * count)
-        return [(answer["message"].parts[0].data.decode(), answer["lease"]) for answer in answers]
+        return [(answer["message"].all_parts()[0].data.decode(), answer["lease"]) for answer in answers]
 
     def ack(self, handles: list[Any]) -> None:
         payloads = [{"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} for lease in handles]
