@@ -122,8 +122,8 @@ def test_consumers_one_by_one_read_a_backlog_with_a_few_statements(store: Sqlite
     connection(store).set_trace_callback(statements.append)
     for _ in range(100):
         store.begin()
-        entry = store.next_ready("q", "nobody")
-        assert entry is not None and store.envelope(entry.key) == b"{}"
+        (entry,) = store.next_several("q", "nobody", 1)
+        assert store.envelope(entry.key) == b"{}"
         leased = entry.copy()
         leased.state, leased.lease_until = State.INFLIGHT, 10**8
         store.update(leased, entry.state)

@@ -353,6 +353,9 @@ class SqliteStore(Store):
         return anyone[0] if anyone else mine[0] if mine else None
 
     def next_several(self, queue: str, consumer: str, limit: int) -> list[Entry]:
+        if limit == 1:
+            entry = self.next_ready(queue, consumer)
+            return [entry] if entry else []
         anyone, mine = self._heads(queue, consumer, limit)
         entries = [*islice(merge(anyone, mine, key=_delivery_order) if anyone and mine else anyone or mine, limit)]
         if len(entries) > 1:
