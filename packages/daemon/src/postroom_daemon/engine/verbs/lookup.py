@@ -55,7 +55,7 @@ def named_states(states: Iterable[State]) -> str:
 def check_payload_as(fields: Fields) -> None:
     """Raise ``CommandError`` for an unknown form of a delivery."""
     if fields["payloadAs"] not in ("text", "value", "none"):
-        raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
+        raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text, value or none")
 
 
 def message_of(context: Context, entry: Entry) -> Message | None:
