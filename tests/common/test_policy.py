@@ -9,8 +9,8 @@ from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
 
 #: What an unknown key is told that there is.
 TOP_LEVEL = (
-    "abandon, deduplication, dlq, done, expireAfterIdleSec, gatherWindowSec, limits, orderedSec, priority, retry,"
-    " statistics, targetFallbackSec, ttlAction, ttlSec, validation, visibilityTimeoutSec"
+    "abandon, deduplication, dlq, done, draftingSec, expireAfterIdleSec, gatherWindowSec, limits, orderedSec, priority,"
+    " retry, statistics, targetFallbackSec, ttlAction, ttlSec, validation, visibilityTimeoutSec"
 )
 
 
@@ -31,6 +31,7 @@ def test_without_layers_the_defaults_apply():
         "orderedSec": 0,
         "done": {"keep": "none", "retentionDays": 0, "maxMessages": 0},
         "abandon": {"keep": "message"},
+        "draftingSec": 0,
         "ttlSec": 0,
         "ttlAction": "dead-letter",
         "targetFallbackSec": 0,

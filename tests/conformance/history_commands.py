@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.conformance.history_messages import ALIVE, EXPIRES, Message, New
+from postroom_common.protocol import NO_PRIORITY
+from tests.conformance.history_messages import ALIVE, LAPSES, PARTS, Message, New
 from tests.conformance.history_model import GATHERS, Model, gathers
 from tests.conformance.history_policies import POLICIES
 
@@ -41,6 +42,22 @@ PLAINLY = st.just(New(GATHERS))
 ANY_NEW = st.one_of(NEW, NEW, NEW, GATHERED, PLAINLY)
 SOME_NEW = st.lists(ANY_NEW, min_size=1, max_size=4).map(tuple)
 PUBLISH = st.tuples(st.just("publish"), ANY_NEW)
+
+
+def plainly(new: New) -> New:
+    """Without what a draft does not have, and without a time to live, which stands in its body: see BODY."""
+    return new._replace(ttl=0, delay=0, deduplication_key="")
+
+
+#: With names that some others have.
+DRAFT = st.tuples(
+    st.just("draft"),
+    NEW.flatmap(lambda new: st.sampled_from([new, new._replace(priority=NO_PRIORITY)])).map(plainly),
+    st.sampled_from(["", "n:1", "n:1", "n%2"]),
+)
+SET_PART = st.tuples(st.just("set"), NUMBER, st.sampled_from([*PARTS, *PARTS, *PARTS, "none"]))
+SET_BODY = st.tuples(st.just("set body"), NUMBER, HOW)
+DRAFTS = st.one_of(DRAFT, SET_PART, SET_PART, SET_PART, SET_BODY)
 CONSUME = st.tuples(
     st.just("consume"),
     st.sampled_from([*QUEUES, *QUEUES, *QUEUES, GATHERS, *(f"{queue}.dlq" for queue in QUEUES)]),
@@ -73,7 +90,7 @@ OPERATIONS = st.one_of(
     st.tuples(
         st.just("purge"),
         ANY_QUEUE,
-        st.sampled_from(["", "", "ready", "delayed", "held", "gathering", "dead", "dead", "done", "any"]),
+        st.sampled_from(["", "", "ready", "delayed", "held", "gathering", "drafting", "dead", "dead", "done", "any"]),
     ),
 )
 #: What is said of queues.
@@ -86,9 +103,9 @@ OF_QUEUES = st.one_of(
 #: None: it is deleted.
 PLAN = st.one_of(st.tuples(NEW, st.sampled_from([10, 30, 90]), st.sampled_from(["skip", "once", "all"])), st.none())
 SCHEDULE = st.tuples(st.just("schedule"), st.sampled_from(SCHEDULES), PLAN)
-COMMANDS = st.one_of(PUBLISH, CONSUME, SETTLE, ACTIVATE, RETRY_IN, BATCHES, OPERATIONS, OF_QUEUES, SCHEDULE)
+COMMANDS = st.one_of(PUBLISH, DRAFTS, CONSUME, SETTLE, ACTIVATE, RETRY_IN, BATCHES, OPERATIONS, OF_QUEUES, SCHEDULE)
 #: What fills queues and has much in flight.
-WORK = st.one_of(PUBLISH, CONSUME, PUBLISH, CONSUME, ACTIVATE)
+WORK = st.one_of(PUBLISH, CONSUME, PUBLISH, CONSUME, DRAFTS, ACTIVATE)
 
 
 def request(command: Command, model: Model) -> Wire:
@@ -96,6 +113,12 @@ def request(command: Command, model: Model) -> Wire:
     match command:
         case ("publish", new):
             return "publish", "c1", fields_of(new)
+        case ("draft", new, name):
+            return "draft", "c1", _draft(new, name)
+        case ("set", number, part):
+            message = _message(model, number, "drafting", "ready")
+            fields = {"part": part, "message": BODY[number:]}
+            return "set", "c1", {"messageKey": _named(message, number) if message else "msg:a:none", **fields}
         case ("consume", name, consumer, wait, visibility, most):
             fields = {"queue": name, "consumerId": consumer, "waitMs": wait} | ({"max": most} if most else {})
             return "consume_next", "c1", fields | ({} if wait else {"visibilityTimeoutSec": visibility / 1000})
@@ -121,7 +144,7 @@ def request(command: Command, model: Model) -> Wire:
             return name, "c1", {"queue": queue, "operation": operation}
         case ("policy", queue, number):
             return "set_policy", "c1", {"queue": queue, "policy": POLICIES[number].wire()}
-        case ("ack" | "nack" | "retry" | "retry in" | "release" | "extend" | "activate", *_):
+        case ("ack" | "nack" | "retry" | "retry in" | "release" | "extend" | "activate" | "set body", *_):
             return _settled(command, model)
     return _operated(command, model)
 
@@ -138,12 +161,27 @@ def fields_of(new: New) -> dict[str, Any]:
     return fields | ({"deduplicationKey": key, "message": BODY[24:]} if key else {"message": BODY})
 
 
+def _draft(new: New, name: str) -> dict[str, Any]:
+    given = fields_of(new)
+    known = ("queue", "priority", "targetConsumerId", "orderingKey")
+    fields = {field: value for field, value in given.items() if field in known}
+    if new.priority == NO_PRIORITY:
+        fields |= {"noPriority": True, "priority": None}
+    return fields | {"parts": PARTS, "name": name}
+
+
+def _named(message: Message, number: int) -> str:
+    """The key of a message, with its name if it has one; sometimes."""
+    queue, name = message.name
+    return f"msg:{queue}:{name.replace('%', '%25').replace(':', '%3A')}" if name and number % 2 else message.key
+
+
 def _operated(command: Command, model: Model) -> Wire:
     match command:
         case ("hold" | "unhold" as name, number):
-            return name, "c1", {"messageKey": _key(model, number, *(("held",) if name == "unhold" else EXPIRES))}
+            return name, "c1", {"messageKey": _key(model, number, *(("held",) if name == "unhold" else LAPSES))}
         case ("move", number, queue):
-            return "move", "c1", {"messageKey": _key(model, number, *EXPIRES, "held"), "to": queue}
+            return "move", "c1", {"messageKey": _key(model, number, *LAPSES, "held"), "to": queue}
         case ("reprocess", number, target):
             key = _key(model, number, "dead")
             return "reprocess_dlq", "c1", {"messageKey": key} | ({"to": target} if target else {})
@@ -178,7 +216,9 @@ def _settled(command: Command, model: Model) -> Wire:
         payload |= {"requeue": name != "nack", "reason": "told"} | ({"delayMs": delay[0]} if delay else {})
     if name == "extend":
         payload["visibilityTimeoutSec"] = 4
-    words = {"retry": "nack", "retry in": "nack", "extend": "extend_lease"}
+    if name == "set body":
+        payload["message"] = BODY[number:]
+    words = {"retry": "nack", "retry in": "nack", "extend": "extend_lease", "set body": "set"}
     return words.get(name, name), consumer, payload
 
 
@@ -189,8 +229,13 @@ def _lease(model: Model, number: int) -> tuple[Message | None, str, str]:
 
 def _key(model: Model, number: int, *states: str) -> str:
     """The key of a message in one of these states, if there is one; else of another."""
+    message = _message(model, number, *states)
+    return message.key if message else "msg:a:none"
+
+
+def _message(model: Model, number: int, *states: str) -> Message | None:
     found = [m for m in model.messages if m.state in states] or model.messages
-    return found[number % len(found)].key if found else "msg:a:none"
+    return found[number % len(found)] if found else None
 
 
 def other(queue: str) -> str:

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 from tests.conformance.bench import Sent
 from tests.conformance.history_commands import Command, other
-from tests.conformance.history_messages import ALIVE, EXPIRES, WAITS, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_messages import (
+    ALIVE,
+    EXPIRES,
+    LAPSES,
+    PARTS,
+    WAITS,
+    Message,
+    New,
+    Schedule,
+    Waiting,
+    nothing,
+)
 from tests.conformance.history_model import VISIBILITY_MS, Model, Refused
 
 
@@ -24,6 +35,10 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
     match command:
         case ("publish", new):
             _published(new, _reported(first), model)
+        case ("draft", new, name):
+            _drafted(new, name, _reported(first), model)
+        case ("set", _, part):
+            _set(part, first, model)
         case ("consume", *_):
             _consumed(command, sents, model)
         case ("publish batch", news):
@@ -40,7 +55,7 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
         case ("reprocess all", name, _) if name.removesuffix(".dlq") not in model.queues:
             assert first.code == "ERR_QUEUE_NOT_FOUND"
         case ("reprocess all", name, target):
-            letters = [m for m in model.letters(name.removesuffix(".dlq")) if m.is_free]
+            letters = [m for m in model.letters(name.removesuffix(".dlq")) if m.is_free and not m.unset]
             assert (first.data["reprocessed"], first.data["next"]) == (len(letters), "")
             for message in letters:
                 model.reprocess(message, target or message.queue)
@@ -90,6 +105,34 @@ def _published(new: New, reported: Reported, model: Model) -> None:
     end = {"dead": "dead", "gone": "dropped"}.get(message.state)
     assert (reported.data.get("state"), reported.data.get("reasonCode")) == (end, end and "QUEUE_FULL")
     assert reported.data.get("gathering") == ("new" if message.parts else None)
+
+
+def _drafted(new: New, name: str, reported: Reported, model: Model) -> None:
+    try:
+        message = model.draft(new, name)
+    except Refused as refused:
+        assert reported.code == refused.code
+        return
+    assert reported.code == "OK" and reported.data.get("name", "") == name
+    message.key = reported.data["messageKey"]
+
+
+def _set(part: str, sent: Sent, model: Model) -> None:
+    key = sent.request.wire.payload["messageKey"]
+    names = (m for m in model.messages if m.state != "gone" and m.name[1] and _named(*m.name) == key)
+    message = model.find(key) or next(names, None)
+    try:
+        if message and message.state in ("drafting", "ready") and part not in PARTS:
+            raise Refused("ERR_PART_NOT_FOUND")
+        message = model.set_part(message, part)
+    except Refused as refused:
+        assert sent.code == refused.code
+        return
+    assert sent.data == {"messageKey": message.key, "state": message.state}
+
+
+def _named(queue: str, name: str) -> str:
+    return f"msg:{queue}:{name.replace('%', '%25').replace(':', '%3A')}"
 
 
 def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
@@ -159,6 +202,8 @@ def _with_letter(command: Command, sent: Sent, model: Model) -> None:
             message.apart = wanted
         case _ if message.lease:
             assert sent.code == "ERR_INVALID_REQUEST"
+        case ("reprocess", *_) if message.unset:  # a draft that was abandoned
+            assert sent.code == "ERR_BAD_STATE"
         case ("reprocess", _, target):
             assert sent.data == {"messageKey": message.key, "reprocessed": True}
             model.reprocess(message, target or message.queue)
@@ -200,7 +245,8 @@ def _operated_all(command: Command, sent: Sent, model: Model) -> None:
     if queue not in model.queues:
         assert sent.code == "ERR_QUEUE_NOT_FOUND"
         return
-    states = {"": (*EXPIRES, "held"), "any": (*ALIVE, "dead", "done")}.get(state, (state,))
+    usual = (*(LAPSES if name == "purge" else EXPIRES), "held")
+    states = {"": usual, "any": (*ALIVE, "dead", "done")}.get(state, (state,))
     found = [message for message in model.in_state(queue, *states) if message.is_free or state == "any"]
     assert sent.data["purged" if name == "purge" else "moved"] == len(found)
     for message in found:
@@ -246,15 +292,19 @@ def _settling_code(name: str, payload: dict[str, Any], model: Model) -> str:
 
 def _settled(command: Command, payload: dict[str, Any], reported: Reported, model: Model) -> None:
     name, delay = command[0], command[3:] if command[0] == "retry in" else ()
-    assert reported.code == _settling_code(name, payload, model)
-    if reported.code == "OK":
-        message = model.find(payload["messageKey"])
+    message, code = model.find(payload["messageKey"]), _settling_code(name, payload, model)
+    if name == "set body" and code == "OK" and message and message.parts:
+        code = "ERR_INVALID_REQUEST"  # it has several
+    assert reported.code == code
+    if code == "OK":
         assert message is not None
         _settle(name, message, delay, reported, model)
 
 
 def _settle(name: str, message: Message, delay: tuple[int, ...], reported: Reported, model: Model) -> None:
-    if name == "extend":
+    if name == "set body":
+        assert reported.data == {"messageKey": message.key, "state": message.state}
+    elif name == "extend":
         message.until = model.now + 4000
         assert reported.data["leaseUntilEngineMs"] == message.until
     elif name == "activate":

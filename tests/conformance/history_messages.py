@@ -11,8 +11,12 @@ from tests.conformance.bench import Sent
 WAITS = ("ready", "delayed")
 #: States in which a message expires, and is moved or purged.
 EXPIRES = (*WAITS, "gathering")
+#: States in which a message ends at a time, whatever becomes of it then.
+LAPSES = (*EXPIRES, "drafting")
 #: States in which a message counts for the limits of its queue.
-ALIVE = (*EXPIRES, "inflight", "held")
+ALIVE = (*LAPSES, "inflight", "held")
+#: The parts of every draft.
+PARTS = ("part-one", "part-two")
 
 
 class New(NamedTuple):
@@ -50,7 +54,9 @@ class Message:
     died: int = 0
     apart: bool = False
     ordered: bool = False  # its lease is in the first phase
-    parts: int = 0  # of a gathered one
+    parts: int = 0  # of a gathered one, or of one that was drafted
+    unset: tuple[str, ...] | None = None  # the parts of one that was drafted that have no value; None: it was not
+    name: tuple[str, str] = ("", "")  # with the queue in which it was drafted
 
     @property
     def turn(self) -> int:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.conformance.bench import Sent
-from tests.conformance.history_messages import ALIVE, EXPIRES, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_messages import (
+    ALIVE,
+    LAPSES,
+    PARTS,
+    Message,
+    New,
+    Schedule,
+    Waiting,
+    nothing,
+)
 from tests.conformance.history_policies import GATHERING, POLICIES, Policy
 
 #: The queue that gathers.
@@ -81,7 +90,7 @@ class Model:
                 yield message.due
             if message.lease:
                 yield message.until
-            if message.state in EXPIRES and message.expires:
+            if message.state in LAPSES and message.expires:
                 yield message.expires
         yield from (one.until for one in self.waiting)
 
@@ -96,7 +105,7 @@ class Model:
             if message.lease and message.until <= self.now:
                 self.fail(message)
         for message in sorted(self.messages, key=lambda m: (m.expires, m.order)):
-            if message.state in EXPIRES and self.is_over(message):
+            if message.state in LAPSES and self.is_over(message):
                 self.lapse(message)
         if self.now >= self.chores_from:
             self.chores_from = self.now + CHORES_EVERY_MS
@@ -142,7 +151,7 @@ class Model:
 
     def lapse(self, message: Message) -> None:
         """A message that waits is no longer wanted."""
-        if self.of(message.queue).ttl_action == "drop":
+        if message.state == "drafting" or self.of(message.queue).ttl_action == "drop":
             message.state = "gone"
         else:
             self.bury(message)
@@ -183,7 +192,7 @@ class Model:
         kept = message.state != "dead" and self.of(message.queue).keep_done != "none"
         message.state, message.died = "done" if kept else "gone", self.now
         if kept and self.of(message.queue).keep_done == "headers":
-            message.parts = min(message.parts, 1)
+            self.keep_headers(message)
         message.end_lease()
 
     def abandon(self, message: Message) -> None:
@@ -196,7 +205,12 @@ class Model:
             return
         self.bury(message)
         if policy.keep_abandoned == "headers":
-            message.parts = min(message.parts, 1)
+            self.keep_headers(message)
+
+    @staticmethod
+    def keep_headers(message: Message) -> None:
+        """A message loses its body and its parts."""
+        message.parts, message.unset = 0, None
 
     def keep_few(self, queue: str, among: list[Message], most: int) -> None:
         """Drop the oldest free ones ``among`` the letters of a queue while these are too many."""
@@ -209,10 +223,7 @@ class Model:
     def publish(self, new: New) -> Message:
         """The new message, or the one that it is a duplicate of. Raises ``Refused``."""
         queue = new.queue
-        if queue in self.publish_paused:
-            raise Refused("ERR_PAUSED")
-        if self.draining:
-            raise Refused("ERR_DRAINING")
+        self.check_open(queue)
         first = self.duplicate_of(queue, new.deduplication_key)
         if first:
             return first
@@ -235,6 +246,49 @@ class Model:
         self.messages.append(message)
         self.queues.add(queue)
         self.claim(message, new.deduplication_key)
+        return message
+
+    def check_open(self, queue: str) -> None:
+        """Raise ``Refused`` if a queue takes nothing now."""
+        if queue in self.publish_paused:
+            raise Refused("ERR_PAUSED")
+        if self.draining:
+            raise Refused("ERR_DRAINING")
+
+    def draft(self, new: New, name: str) -> Message:
+        """The new draft. Raises ``Refused``."""
+        queue, names = new.queue, [m.name for m in self.messages if m.state != "gone"]
+        self.check_open(queue)
+        if name and (queue, name) in names:
+            raise Refused("ERR_DUPLICATE_MESSAGE")
+        if not self.make_room(queue):
+            raise Refused("ERR_QUEUE_FULL")
+        self.order += 1
+        message = Message("", queue, new.priority, self.order, target=new.target, ordering_key=new.ordering_key)
+        message.state, message.unset, message.parts = "drafting", PARTS, len(PARTS)
+        message.name, message.created = (queue, name) if name else ("", ""), self.now
+        draft_s = self.of(queue).draft_s
+        message.expires = self.now + 1000 * draft_s if draft_s else 0
+        self.messages.append(message)
+        self.queues.add(queue)
+        return message
+
+    def set_part(self, message: Message | None, part: str) -> Message:
+        """The message, one of whose parts has a value now. Raises ``Refused``."""
+        if message is None:
+            raise Refused("ERR_MESSAGE_NOT_FOUND")
+        if message.state not in ("drafting", "ready"):
+            raise Refused("ERR_BAD_STATE")
+        if message.unset is None:
+            raise Refused("ERR_PART_NOT_FOUND")
+        message.unset = tuple(one for one in message.unset if one != part)
+        if message.state == "drafting" and not message.unset:
+            message.state = "ready"
+            ttl_s = self.of(message.queue).ttl_s
+            message.expires = self.now + 1000 * ttl_s if ttl_s else 0
+            if not message.ordering_key:
+                self.order += 1
+                message.place = self.order
         return message
 
     def appends(self) -> bool:
@@ -349,7 +403,7 @@ class Model:
         for data in reported:
             assert data["message"]["messageKey"] == message.key
             assert data["message"]["attempt"] == attempt
-            assert len(data["message"].get("parts", ())) == message.parts
+            assert len(data["message"].get("parts", ())) == message.parts - len(message.unset or ())
             assert data["lease"]["consumerId"] == consumer
             assert data["lease"].get("phase") == ("ordered" if ordered else None)
             assert data["lease"]["leaseUntilEngineMs"] == self.now + visibility_ms

@@ -32,6 +32,7 @@ class Policy:
     keep_done: str = "none"
     done_most: int = 0
     keep_abandoned: str = "message"
+    draft_s: int = 0
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -58,6 +59,7 @@ class Policy:
             "orderedSec": self.ordered_s,
             "done": {"keep": self.keep_done, "maxMessages": self.done_most},
             "abandon": {"keep": self.keep_abandoned},
+            "draftingSec": self.draft_s,
         }
 
     def delay_ms(self, attempt: int) -> int:
@@ -74,7 +76,7 @@ POLICIES = (
     Policy(limit=1, deduplication="window", inflight=1, dlq_most=2),
     Policy(limit=0, backoff="fixed", initial_s=2, dead_letters=False, inflight_per_consumer=1),
     Policy(limit=3, backoff="linear", initial_s=2, longest_s=5, deduplication="while-present", oldest_every=2),
-    Policy(limit=4, longest_s=3, dead_letters=False, ttl_s=2),
+    Policy(limit=4, longest_s=3, dead_letters=False, ttl_s=2, draft_s=1),
     Policy(ttl_s=1, ttl_action="drop", oldest_every=2, inflight=3, inflight_per_consumer=1),
     Policy(ttl_s=1, dead_letters=False, limit=2, deduplication="window"),
     Policy(messages=2, deduplication="while-present"),
@@ -83,7 +85,7 @@ POLICIES = (
     Policy(messages=2, overflow="dead-letter", deduplication="while-present", dead_letters=False),
     Policy(deduplication="while-present", oldest_every=3, inflight_per_consumer=2),
     Policy(limit=1, ttl_s=1, dlq_most=1, deduplication="while-present"),
-    Policy(limit=3, backoff="fixed", at_end=True),
+    Policy(limit=3, backoff="fixed", at_end=True, draft_s=30),
     Policy(limit=2, at_end=True, nack_counts=False, oldest_every=2),
     Policy(limit=1, nack_counts=False, messages=2, overflow="drop-oldest", at_end=True),
     Policy(ordered_s=2, at_end=True, keep_done="message", done_most=2),

@@ -20,7 +20,7 @@ from postroom_common.protocol import State
 from tests.conformance.bench import Bench, Sent, exported, picture
 from tests.conformance.history_commands import COMMANDS, QUEUES, WORK, Command, request
 from tests.conformance.history_expect import expect
-from tests.conformance.history_messages import EXPIRES, Message
+from tests.conformance.history_messages import LAPSES, Message
 from tests.conformance.history_model import CHORES_EVERY_MS, GATHERS, Model
 from tests.conformance.history_policies import GATHERING, POLICIES
 
@@ -215,11 +215,12 @@ class History(RuleBasedStateMachine):
             assert entry is not None
             assert (entry.state, entry.attempt, entry.priority) == (message.state, message.attempt, message.priority)
             assert (entry.queue, entry.order_key) == (message.queue, message.ordering_key)
-            if message.state in EXPIRES:
+            if message.state in LAPSES:
                 assert entry.expires == message.expires
             if message.state in ("delayed", "gathering"):
                 assert entry.due == message.due
-            assert entry.parts == max(0, message.parts - 1)
+            assert entry.parts == (message.parts if message.unset is not None else max(0, message.parts - 1))
+            assert (entry.unset, entry.name) == (len(message.unset or ()), message.name[1])
             assert (entry.lease_id, entry.consumer_id) == (message.lease, message.consumer)
             assert (entry.lease_until, entry.phase) == (message.until, _phase(message))
         assert pictures[0]["queues"].keys() == self.model.queues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom_common.protocol import State
+from postroom_common.protocol import NO_PRIORITY, State
 from postroom_daemon.model.records import Entry, QueueRecord, part_fact
 from postroom_daemon.stores.base import Store
 from postroom_daemon.stores.errors import BodyLost, StoreError
@@ -17,7 +17,7 @@ def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> 
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
         dead_at=0, failures=3, phase="word", size=12, reason="why", expires=2**40, fallback=2**41, due_wall=2**42,
         order_key="line 7/é~%", claim="c" * 32, holder_uid="0",
-        retry_limit=2**31 - 1, returned_seq=2**62 + 1, parts=4096,
+        retry_limit=2**31 - 1, returned_seq=2**62 + 1, parts=4096, unset=256, name="é:%/ name",
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full
@@ -195,6 +195,62 @@ def test_parts_are_stored_beside_a_message_and_go_with_it(store: Store) -> None:
     found.parts = 3
     with pytest.raises(BodyLost, match="part 2"):
         store.appended(found)
+
+
+def test_another_body_replaces_the_one_of_a_message_whatever_was_stored_before(store: Store) -> None:
+    insert(store, entry(1), entry(2))
+    store.envelope("msg:q:2")
+    store.begin()
+    store.insert(entry(3), b'{"parts":[]}')
+    for number in (1, 3):
+        replace(store, number, b'{"parts":["%d"]}' % number)
+        assert store.envelope(f"msg:q:{number}") == b'{"parts":["%d"]}' % number
+    store.rollback()
+    assert store.envelope("msg:q:1") == b'{"parts":[]}' and store.get("msg:q:3") is None
+    store.begin()
+    replace(store, 1, b'{"parts":["once"]}')
+    store.commit()
+    store.begin()
+    replace(store, 1, b'{"parts":["twice"]}')
+    replace(store, 2, b'{"parts":["two"]}')
+    changed = store.get("msg:q:1")
+    assert changed is not None and changed.size == len(b'{"parts":["twice"]}')
+    store.delete(changed, changed.state)
+    store.commit()
+    store.disk.checkpoint()
+    assert store.get("msg:q:1") is None and store.envelope("msg:q:2") == b'{"parts":["two"]}'
+    assert [one.key for one in store.next_several(QUEUE, "c", 10)] == ["msg:q:2"]
+    assert counts(store) == {"ready": 1}
+
+
+def replace(store: Store, number: int, envelope: bytes) -> None:
+    """Replace the body of a message in the open transaction."""
+    found = store.get(f"msg:{QUEUE}:{number}")
+    assert found is not None
+    changed = found.copy()
+    changed.size = len(envelope)
+    store.queue_for_update(QUEUE).bytes += changed.size - found.size
+    store.replace(changed, envelope)
+
+
+def test_drafts_are_listed_in_publish_order_and_never_delivered(store: Store) -> None:
+    insert(store, *(entry(number, State.DRAFTING, priority=number, expires=10 * number) for number in (3, 1, 2)))
+    insert(store, entry(4, State.HELD))
+    page, after = store.pages.scan(QUEUE, State.DRAFTING, (), 2)
+    rest, last = store.pages.scan(QUEUE, State.DRAFTING, after, 2)
+    assert [one.seq for one in (*page, *rest)] == [1, 2, 3] and last == ()
+    assert [one.seq for one in store.pages.scan(QUEUE, State.HELD, (), 9)[0]] == [4]
+    assert drain(store) == [] and counts(store) == {"drafting": 3, "held": 1}
+    assert [one.seq for one in store.due.expiring(20, 9)] == [1, 2] and store.due.promote(99, 9) == []
+
+
+def test_what_has_no_priority_is_delivered_last(store: Store) -> None:
+    insert(store, entry(1, priority=NO_PRIORITY), entry(2, priority=-(2**31)), entry(3), entry(4, priority=NO_PRIORITY))
+    assert drain(store) == [3, 2, 1, 4]
+    store.disk.checkpoint()
+    assert drain(store) == [3, 2, 1, 4]
+    page, _ = store.pages.scan(QUEUE, State.READY, (), 3)
+    assert [one.seq for one in page] == [3, 2, 1] and page[-1].priority == NO_PRIORITY
 
 
 def test_promotion_takes_due_messages_oldest_first_up_to_the_limit(store: Store) -> None:

@@ -26,7 +26,8 @@ CODES = {
 _QUERIES = {str(command) for command in QUERIES}
 #: The last event of each command.
 _EVENTS = {
-    "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
+    "publish": "published", "draft": "published", "set": "part_set", "consume_next": "leased", "ack": "acked",
+    "release": "released",
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
     "set_policy": "policy_set", "import_state": "imported", "hold": "held", "unhold": "unheld", "move": "moved",
     "set_policy_patterns": "policy_patterns_set", "activate": "activated", "abandon": "died",
@@ -121,7 +122,8 @@ def _check_requests(sents: list[Sent], events: list[Event]) -> None:
         wanted = int(sent.code == "OK" and expected)
         assert len(found) == wanted, f"{sent.command} answered {sent.code}: {len(found)} events in the journal"
         for event in found:
-            types = ("part_appended" if sent.command.startswith("publish") else "", _EVENTS.get(sent.command))
+            other = "body_set" if sent.command == "set" else "part_appended" if sent.command.startswith("pub") else ""
+            types = (other, _EVENTS.get(sent.command))
             assert sent.command == "nack" or event["type"] in types, event
 
 
@@ -166,7 +168,7 @@ def _check_deliveries(client: Client, ledger: Ledger) -> None:
             assert client.settle(lease, "ack").code == "OK"
     # A message dies at the end of its last lease.
     ended = Counter(key for queue in queues for key in _dead(client, queue) if states[key] == "inflight")
-    alive = Counter(key for key, state in states.items() if state not in ("dead", "done", "gone"))
+    alive = Counter(key for key, state in states.items() if state not in ("dead", "done", "gone", "drafting"))
     assert delivered + ended == alive, f"lost {alive - delivered - ended}, too many {delivered + ended - alive}"
 
 
@@ -178,7 +180,21 @@ def _published(client: Client) -> dict[str, Any]:
             published[result["messageKey"]] = sorted([*published.get(result["messageKey"], ()), body])
         else:
             published[result["messageKey"]] = body
-    return published
+    return published | _set(client)
+
+
+def _set(client: Client) -> dict[str, Any]:
+    """The bodies of the parts of each draft in order, and of each message whose body was replaced, by key."""
+    parts: dict[str, dict[str, Any]] = {}
+    bodies: dict[str, Any] = {}
+    for sent in client.sent:
+        if sent.command == "draft" and sent.data:
+            parts[sent.data["messageKey"]] = {}
+        elif sent.command == "set" and sent.data and "part" in sent.payload:
+            parts[sent.data["messageKey"]][sent.payload["part"]] = sent.payload["message"]
+        elif sent.command == "set" and sent.data:
+            bodies[sent.data["messageKey"]] = sent.payload["message"]
+    return bodies | {key: sorted(values.values()) for key, values in parts.items()}
 
 
 def _publications(client: Client) -> Iterator[tuple[dict[str, Any], Any]]:

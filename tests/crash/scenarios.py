@@ -198,6 +198,36 @@ def _abandon(client: Client) -> None:
             client.ask("abandon", messageKey=key, reason="no longer needed")
 
 
+def _draft(client: Client) -> None:
+    """Parts of two drafts, one of which becomes ready, is set again and delivered."""
+    key = client.ask("draft", queue="drafted", parts=["head", "tail"], name="first").data.get("messageKey")
+    if not key:  # it comes again later, and is the last one
+        return
+    tail = client.ask("set", messageKey=key, part="tail", message="the tail")
+    client.ask("draft", queue="drafted", parts=["only"], noPriority=True)
+    client.server.checkpoint()
+    client.ask("set", messageKey=key, part="head", message="the head " + "x" * 300)
+    if tail.code == "OK":  # else it comes again later, and is the last one
+        client.ask("set", messageKey=key, part="tail", message="another tail")
+    lease = client.ask("consume_next", queue="drafted", consumerId="me").data.get("lease")
+    if lease:
+        client.settle(lease, "nack", requeue=True, reason="later")
+
+
+def _set(client: Client) -> None:
+    """Bodies that are replaced: one of before a checkpoint, twice, and a new one."""
+    lease = _open_leases(client)[0]
+    first = client.settle(lease, "set", message="another body " + "y" * 300)
+    client.server.checkpoint()
+    if first.code == "OK":  # else it comes again later, and is the last one
+        client.settle(lease, "set", message="a third one")
+    client.ask("publish", queue="set", message="old")
+    new = client.ask("consume_next", queue="set", consumerId="me").data.get("lease")
+    if new:
+        client.settle(new, "set", message="new")
+        client.settle(new, "nack", requeue=True, reason="later")
+
+
 def _settle_batch(client: Client, command: str, **fields: Any) -> None:
     items = [{name: lease[name] for name in ("messageKey", "leaseId")} for lease in _open_leases(client)[:2]]
     client.ask(command, items=[item | fields for item in items])
@@ -261,6 +291,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "gather": _gather,
     "activate": _activate,
     "abandon": _abandon,
+    "draft": _draft,
+    "set": _set,
     "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),
     "ack_batch": lambda client: _settle_batch(client, "ack_batch"),
     "nack_batch": lambda client: _settle_batch(client, "nack_batch", requeue=True),

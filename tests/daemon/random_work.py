@@ -46,7 +46,7 @@ def more_work(bench: Bench, random: Random) -> None:
     """One group of something that gives messages other facts."""
     queue, messages = random.choice(list("abcde")), bench.store.pages.entries("", 1000)
     key = random.choice(messages).key if messages else ""
-    match random.randrange(12):
+    match random.randrange(15):
         case 0:
             bench.send("hold", messageKey=key)
         case 1:
@@ -73,6 +73,14 @@ def more_work(bench: Bench, random: Random) -> None:
             bench.do("set_policy", queue=queue, policy=policy)
         case 11:
             bench.send(random.choice(["activate", "abandon"]), messageKey=key, anyHolder=True)
+        case 12:
+            more = {"name": random.choice(["", "one", "two"]), "noPriority": random.random() < 0.5}
+            bench.send("draft", queue=queue, parts=["a", "b"][random.randrange(2) :], **more)
+        case 13:
+            name = random.choice([key, key, f"msg:{queue}:one"])
+            bench.send("set", messageKey=name, part=random.choice("ab"), message=random.randbytes(9).hex())
+        case 14:
+            bench.send("set", messageKey=key, consumerId=random.choice(["c1", "c2"]), message=random.randbytes(9).hex())
         case 8:
             command = random.choice(["move", "reprocess_dlq", "purge"])
             bench.send(command, queue=queue, limit=2, **({"to": random.choice("abcde")} if command != "purge" else {}))

@@ -16,7 +16,13 @@ LEGAL = {
     ("published", None, "ready"),
     ("published", None, "delayed"),
     ("published", None, "gathering"),
+    ("published", None, "drafting"),
     ("part_appended", "gathering", "gathering"),
+    ("part_set", "drafting", "drafting"),
+    ("part_set", "drafting", "ready"),
+    ("part_set", "ready", "ready"),
+    ("body_set", "inflight", "inflight"),
+    ("body_set", "dead", "dead"),
     ("leased", "ready", "inflight"),
     ("leased", "delayed", "inflight"),  # due: that it became ready is no event
     ("leased", "gathering", "inflight"),  # due, likewise
@@ -37,10 +43,12 @@ LEGAL = {
     ("died", "held", "dead"),  # abandoned, as all others may be
     ("died", "dead", "dead"),
     ("died", "done", "dead"),
+    ("died", "drafting", "dead"),  # its body is lost
     ("dropped", "inflight", None),
     ("dropped", "ready", None),
     ("dropped", "delayed", None),
     ("dropped", "gathering", None),
+    ("dropped", "drafting", None),
     ("dropped", "held", None),
     ("dropped", "dead", None),
     ("dropped", "done", None),

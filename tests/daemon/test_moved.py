@@ -249,9 +249,9 @@ def test_a_store_of_a_newer_format_is_refused(make_bench: MakeBench, tmp_path: P
     bench = make_bench("filesystem").open()
     stop(bench)
     (path, *_) = folder(bench, "meta").iterdir()
-    path.write_bytes(encode_line({"id": 1, "format": 5, "facts": {}, "queues": []}))
+    path.write_bytes(encode_line({"id": 1, "format": 4, "facts": {}, "queues": []}))
     store = make(bench.path / "data", Files())
-    with pytest.raises(Exception, match="format 5 is newer"):
+    with pytest.raises(Exception, match="format 4 is newer"):
         store.open()
 
 

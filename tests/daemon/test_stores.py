@@ -23,8 +23,9 @@ from tests.daemon.reached import reached
 #: The statements of a store whose tables have their usual names.
 STATEMENTS = Statements("kv", "msg_index")
 HOT = (
-    "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "timed", "held", "expiring",
-    "first_due", "first_lease", "first_lapse", "dead", "done", "next_priority", "next_target", "update", "move",
+    "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "timed", "held", "drafts",
+    "expiring", "first_due", "first_lease", "first_lapse", "dead", "done", "next_priority", "next_target", "update",
+    "move",
     "delete_several", "first_of_order_key", "free_of_order_key", "block", "get_value", "get_values", "set_value",
     "delete_value", "delete_values", "kv_keys", "queue_keys", "queue_values", "sizes",
 )  # fmt: skip
@@ -58,7 +59,7 @@ def fill(store: SqliteStore, count: int) -> None:
 def test_every_statement_of_the_store_is_checked_here() -> None:
     assigned = set(vars(STATEMENTS))
     asked_once = {"order_keys"}  # after a damaged database was rescued
-    assert assigned - {"insert", "insert_new", "put_value", "add_value"} - asked_once == set(HOT)
+    assert assigned - {"insert", "insert_new", "put_value", "add_value", "replace_value"} - asked_once == set(HOT)
 
 
 @pytest.mark.parametrize("analysed", [False, True])

@@ -31,6 +31,7 @@ class Message:
     until: int = 0
     phase: str = ""
     parts: int = 0  # that were appended to its body
+    unset: int = 0  # named parts without a value
 
 
 class Ledger:
@@ -120,7 +121,8 @@ def _published(event: Event, ledger: Ledger) -> None:
     assert event["key"] not in ledger.messages, f"{event['key']} is published twice"
     body = event["message"] if "message" in event else event["body"]  # the hybrid store's only refers to it
     message = Message(event["queue"], body, event.get("target", ""), event.get("dueEngineMs", 0))
-    message.state = "delayed" if message.due else "ready"
+    message.state = "drafting" if "drafting" in event else "delayed" if message.due else "ready"
+    message.unset = event.get("drafting", 0)
     ledger.messages[event["key"]] = message
 
 
@@ -130,6 +132,21 @@ def _part_appended(event: Event, ledger: Ledger) -> None:
     assert event["engineMs"] < message.due, f"appended {event['engineMs'] - message.due} ms after it was ready"
     message.parts += 1
     assert event["part"] == message.parts, f"after part {message.parts - 1}: {event}"
+
+
+def _part_set(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state in ("drafting", "ready"), f"{event['key']} is set while it is {message.state}"
+    assert event["unset"] in (message.unset, message.unset - 1), f"{message.unset} parts had no value: {event}"
+    message.unset = event["unset"]
+    assert ("state" in event) == (message.state == "drafting" and not message.unset), f"its parts are complete: {event}"
+    message.state = event.get("state", message.state)
+
+
+def _body_set(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.lease == event["lease"], f"{event['key']} is set under a lease that it does not have: {event}"
+    message.body = event["message"]
 
 
 def _leased(event: Event, ledger: Ledger) -> None:
@@ -249,8 +266,10 @@ def _ended(event: Event, ledger: Ledger) -> Message:
     elif message.state == "dead":
         assert reason in ("PURGED", "QUEUE_FULL"), f"{event} while it is dead"
         assert not message.phase or event["req"] in ledger.asked, f"{message.phase}, and dropped unasked: {event}"
+    elif reason == "DRAFT_EXPIRED":
+        assert message.state == "drafting", f"{event} while it is {message.state}"
     elif reason == "PURGED":
-        assert message.state in ("ready", "delayed", "held"), f"{event} while it is {message.state}"
+        assert message.state in ("ready", "delayed", "drafting", "held"), f"{event} while it is {message.state}"
         assert event["req"] in ledger.asked, f"purged unasked: {event}"
     else:
         assert reason in UNDELIVERED or event["req"] in ledger.imported, event
@@ -303,6 +322,8 @@ def _put_off(event: Event, ledger: Ledger) -> None:
 _RULES = {
     "published": _published,
     "part_appended": _part_appended,
+    "part_set": _part_set,
+    "body_set": _body_set,
     "leased": _leased,
     "lease_extended": _extended,
     "activated": _activated,

@@ -188,6 +188,12 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     daemon.ask("set_policy_patterns", patterns=[{"pattern": "^gathered$", "policy": {"gatherWindowSec": 3600}}])
     for _ in range(2):
         daemon.ask("publish", queue="gathered", message="a part")
+    draft = daemon.ask("draft", queue="drafted", parts=["a"], name="n", ttlMs=60000, noPriority=True)["messageKey"]
+    for value in ("a value", "another"):
+        daemon.ask("set", messageKey=draft, part="a", message=value)
+    daemon.ask("publish", queue="set", message="old")
+    body = daemon.ask("consume_next", queue="set")["lease"]["leaseId"]
+    daemon.ask("set", leaseId=body, message="new")
     daemon.ask("set_schedule", name="tick", queue="operated", cron="@every 1s", message={"a": 1})
     several: dict[str, Any] = {"targetConsumerId": "nobody", "targetFallbackMs": 1, "ttlMs": 60000}
     several |= {"deduplicationKey": "d", "orderingKey": "o", "correlationId": "c"}

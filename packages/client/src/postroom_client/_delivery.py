@@ -16,6 +16,7 @@ _FROM_PART = (
     ("timestamp", "timestamp"),
 )
 _FROM_MESSAGE = _FROM_PART + (
+    ("name", "name"),
     ("message_id", "messageId"),
     ("message_key", "messageKey"),
     ("queue", "queue"),
@@ -41,8 +42,8 @@ class Delivery(object):
     """A message that is leased to this consumer: settle it with ``ack``, ``nack`` or ``release`` before the lease ends.
 
     ``payload`` is the body: a JSON value, text, or ``Binary``. ``parts`` are the parts of a message that was gathered
-    from several publishes, each a ``Part``; of any other message it is the body alone. ``message`` and ``lease`` are
-    the objects of the answer.
+    from several publishes, or drafted with named parts, each a ``Part``; of any other message it is the body alone.
+    ``name`` is the one that the message was given. ``message`` and ``lease`` are the objects of the answer.
     Fields that the message does not have are None; ``lease_until`` is Unix milliseconds; ``phase`` is ``ordered`` until
     ``Client.activate``, if the lease begins so. ``settled`` is true once one
     of those three methods has succeeded, ``lease_lost`` once an attempt to extend the lease has shown that it is over.
@@ -97,16 +98,17 @@ class Delivery(object):
 
 
 class Part(object):
-    """One part of a gathered message, as its publisher sent it.
+    """One part of a gathered message, as its publisher sent it, or a named part of a message that was drafted.
 
-    ``payload`` is its body, as that of a ``Delivery``; ``fields`` is the object of the answer. Fields that the part
-    does not have are None.
+    ``name`` is its name, empty if it has none; ``payload`` is its body, as that of a ``Delivery``; ``fields`` is the
+    object of the answer. Fields that the part does not have are None.
     """
 
-    __slots__ = tuple(name for name, _ in _FROM_PART) + ("fields", "payload")
+    __slots__ = tuple(name for name, _ in _FROM_PART) + ("fields", "name", "payload")
 
     def __init__(self, fields):
         self.fields = fields
+        self.name = fields.get("name") or ""
         for name, wire_name in _FROM_PART:
             setattr(self, name, fields.get(wire_name))
         self.payload = decode_body(fields)

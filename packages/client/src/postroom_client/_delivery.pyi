@@ -6,6 +6,7 @@ class Delivery:
     lease: dict[str, Any]
     engine_now_ms: int | None
     payload: Any
+    name: str | None
     message_id: str
     message_key: str
     queue: str
@@ -43,6 +44,7 @@ class Delivery:
 
 class Part:
     fields: dict[str, Any]
+    name: str
     payload: Any
     attributes: Any
     content_type: str | None

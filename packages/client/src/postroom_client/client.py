@@ -128,12 +128,14 @@ class Client(object):
         self, queue, message, attributes=None, priority=None, delay_ms=None, target_consumer_id=None, encoding=None,
         content_type=None, type=None, version=None, trace_id=None, deduplication_key=None, timestamp=None,
         traceparent=None, correlation_id=None, reply_to=None, ttl_ms=None, deliver_at=None, ordering_key=None,
-        target_fallback_ms=None, timeout=None, retry_limit=None, queue_pattern=None, create_with=None
+        target_fallback_ms=None, timeout=None, retry_limit=None, queue_pattern=None, create_with=None,
+        no_priority=None
     ):
         """Publish ``message``: text, ``Binary``, or any value that JSON has. Returns messageId and messageKey.
 
         ``queue`` None with ``queue_pattern``, a regular expression, publishes to every queue in whose name it is
-        found, and returns ``published`` and ``refused`` by queue. ``create_with`` is a policy for a new queue.
+        found, and returns ``published`` and ``refused`` by queue. ``create_with`` is a policy for a new queue. With
+        ``no_priority``, the message is below every priority.
         """
         return self._send(
             "publish", timeout, queue=queue, message=message, attributes=attributes, priority=priority,
@@ -141,7 +143,34 @@ class Client(object):
             type=type, version=version, trace_id=trace_id, deduplication_key=deduplication_key, timestamp=timestamp,
             traceparent=traceparent, correlation_id=correlation_id, reply_to=reply_to, ttl_ms=ttl_ms,
             deliver_at=deliver_at, ordering_key=ordering_key, target_fallback_ms=target_fallback_ms,
-            retry_limit=retry_limit, queue_pattern=queue_pattern, create_with=create_with
+            retry_limit=retry_limit, queue_pattern=queue_pattern, create_with=create_with, no_priority=no_priority
+        )
+
+    def draft(
+        self, queue, parts, name=None, attributes=None, priority=None, no_priority=None, type=None, ttl_ms=None,
+        ordering_key=None, target_consumer_id=None, create_with=None, must_exist=None, timeout=None
+    ):
+        """Store a message with named ``parts`` that have no value yet: it is ready once ``set`` has given each of them
+        one. Returns messageId, messageKey, and ``name`` if it has one: a message key may have that, encoded, in place
+        of the id."""
+        return self._send(
+            "draft", timeout, queue=queue, parts=parts, name=name, attributes=attributes, priority=priority,
+            no_priority=no_priority, type=type, ttl_ms=ttl_ms, ordering_key=ordering_key,
+            target_consumer_id=target_consumer_id, create_with=create_with, must_exist=must_exist
+        )
+
+    def set(
+        self, message_key, message, part=None, lease_id=None, consumer_id=None, encoding=None, content_type=None,
+        attributes=None, queue=None, timeout=None, any_holder=None
+    ):
+        """Give a ``part`` of a draft, or of a message that was drafted and is ready, a value. Without ``part``, replace
+        the body of a leased message, and its attributes if some are given: ``message_key`` is a ``Delivery``, or a key
+        with ``lease_id``. Returns messageKey and ``state``."""
+        key, lease = (message_key, lease_id) if part else split_lease(message_key, lease_id)
+        return self._send(
+            "set", timeout, message_key, message_key=key, part=part, message=message, encoding=encoding,
+            content_type=content_type, attributes=attributes, lease_id=lease, consumer_id=consumer_id, queue=queue,
+            any_holder=any_holder
         )
 
     def consume_next(

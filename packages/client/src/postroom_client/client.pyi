@@ -80,6 +80,37 @@ class Client:
         retry_limit: int | str | None = None,
         queue_pattern: str | None = None,
         create_with: Mapping[str, Any] | None = None,
+        no_priority: bool | None = None,
+    ) -> dict[str, Any]: ...
+    def draft(
+        self,
+        queue: str,
+        parts: Sequence[str],
+        name: str | None = None,
+        attributes: Mapping[str, Any] | str | None = None,
+        priority: int | None = None,
+        no_priority: bool | None = None,
+        type: str | None = None,
+        ttl_ms: int | None = None,
+        ordering_key: str | None = None,
+        target_consumer_id: str | None = None,
+        create_with: Mapping[str, Any] | None = None,
+        must_exist: bool | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
+    def set(
+        self,
+        message_key: str | Delivery | None,
+        message: Any,
+        part: str | None = None,
+        lease_id: str | None = None,
+        consumer_id: str | None = None,
+        encoding: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, Any] | str | None = None,
+        queue: str | None = None,
+        timeout: float | None = None,
+        any_holder: bool | None = None,
     ) -> dict[str, Any]: ...
     @overload
     def consume_next(

@@ -145,6 +145,14 @@ class MessageTooLarge(ServerError):
     """ERR_MESSAGE_TOO_LARGE: the message is larger than the queue's policy allows. Nothing was stored."""
 
 
+class DuplicateMessage(ServerError):
+    """ERR_DUPLICATE_MESSAGE: another message has this name, or the same parts. Nothing was changed."""
+
+
+class PartNotFound(ServerError):
+    """ERR_PART_NOT_FOUND: the message has no part of this name."""
+
+
 class QueueNotEmpty(ServerError):
     """ERR_QUEUE_NOT_EMPTY: a queue with messages cannot be deleted. Nothing was changed."""
 
@@ -188,6 +196,8 @@ ERRORS_BY_CODE = {
     "ERR_RATE_LIMITED": RateLimited,
     "ERR_QUOTA_EXCEEDED": QuotaExceeded,
     "ERR_MESSAGE_TOO_LARGE": MessageTooLarge,
+    "ERR_DUPLICATE_MESSAGE": DuplicateMessage,
+    "ERR_PART_NOT_FOUND": PartNotFound,
     "ERR_QUEUE_NOT_EMPTY": QueueNotEmpty,
     "ERR_SCHEDULE_NOT_FOUND": ScheduleNotFound,
     "ERR_STORAGE_FULL": StorageFull,

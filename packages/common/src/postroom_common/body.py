@@ -36,6 +36,8 @@ class Form(StrEnum):
 
 #: The field of a stored message that was gathered from several publishes.
 GATHERED: Final = "gathered"
+#: The field of a stored message that was drafted: the names of its parts, which are stored beside it.
+DRAFT: Final = "draft"
 #: Looked up for every message.
 _TEXT, _JSON, _BINARY = Form
 
@@ -54,6 +56,12 @@ class Part(NamedTuple):
     def value(self) -> Any:
         """The JSON value of a JSON part."""
         return orjson.loads(self.data)
+
+    def as_json(self) -> Any:
+        """The part as a JSON value, for ``orjson``: text, and base64 of a binary part, are strings."""
+        if self.form is _JSON:
+            return orjson.Fragment(self.data)
+        return _base64(self.data) if self.form is _BINARY else self.data.decode()
 
     def stored(self) -> dict[str, Any]:
         """The part as a stored message has it, for ``orjson``."""
@@ -76,6 +84,10 @@ class Part(NamedTuple):
         return shown
 
 
+#: The body of a message none of whose parts has a value.
+NO_PART: Final = Part(b"")
+
+
 class Message(NamedTuple):
     """What a publisher sent: parts, attributes, and the ``CARRIED`` fields."""
 
@@ -90,8 +102,8 @@ class Message(NamedTuple):
 
     @property
     def body(self) -> Part:
-        """The only part of a plain message; the first of several."""
-        return self.parts[0]
+        """The only part of a plain message; the first of several; nothing if there is none."""
+        return self.parts[0] if self.parts else NO_PART
 
     def encode(self) -> bytes:
         """The bytes that events and stores contain."""
@@ -118,11 +130,41 @@ def encode_text(text: str) -> bytes:
     return orjson.dumps({"parts": [{"text": text}]})
 
 
-def with_parts(envelope: bytes, appended: Sequence[dict[str, Any]]) -> bytes:
-    """The bytes of a message to which parts, as they are stored, were appended."""
+def with_parts(envelope: bytes, beside: Sequence[dict[str, Any] | None]) -> bytes:
+    """The bytes of a message with the parts that are stored beside it: those that were appended, or the named parts of
+    a draft, of which those that are None have no value."""
     message = orjson.loads(envelope)
-    message["parts"] += appended
+    message.pop(DRAFT, None)
+    message["parts"] += [part for part in beside if part is not None]
     return orjson.dumps(message)
+
+
+def encode_draft(names: Sequence[str], ttl_ms: int, attributes: Part | None, carried: Mapping[str, Any]) -> bytes:
+    """The bytes of a message that is drafted: the names of its parts, which have no value yet, and the milliseconds
+    after which it expires once it is ready (0: as its queue says)."""
+    draft: dict[str, Any] = {"parts": names}
+    if ttl_ms:
+        draft["ttlMs"] = ttl_ms
+    envelope: dict[str, Any] = {"parts": [], DRAFT: draft}
+    if attributes:
+        envelope["attributes"] = attributes.stored()
+    envelope.update(carried)
+    return orjson.dumps(envelope)
+
+
+def headers_of(envelope: bytes) -> bytes:
+    """The bytes of a message without its body, and without its parts: an empty text, with the headers of the whole."""
+    message = orjson.loads(envelope)
+    message.pop(DRAFT, None)
+    message.pop(GATHERED, None)
+    message["parts"] = [NO_PART.stored()]
+    return orjson.dumps(message)
+
+
+def draft_of(envelope: bytes) -> dict[str, Any]:
+    """What ``encode_draft`` stored of a draft: ``parts``, the names, and perhaps ``ttlMs``; {} of another message."""
+    draft: dict[str, Any] = orjson.loads(envelope).get(DRAFT, {})
+    return draft
 
 
 def decode_message(envelope: bytes) -> Message:
@@ -138,7 +180,7 @@ def open_envelope(envelope: bytes) -> tuple[tuple[Part, ...], Part | None, dict[
 def text_alone(stored: dict[str, Any]) -> str | None:
     """The text of a stored message that is nothing else; None if it is something else."""
     parts = stored["parts"]
-    if len(stored) > 1 or len(parts) > 1 or len(parts[0]) > 1:
+    if len(stored) > 1 or len(parts) != 1 or len(parts[0]) > 1:
         return None
     text: str | None = parts[0].get("text")
     return text
@@ -149,8 +191,11 @@ def open_stored(fields: dict[str, Any]) -> tuple[tuple[Part, ...], Part | None, 
     stored = fields.pop("parts")
     if GATHERED in fields:
         return tuple(map(_gathered_part, stored)), None, fields
-    first = _part_from_stored(stored[0])
-    parts = (first,) if len(stored) == 1 else (first, *map(_part_from_stored, stored[1:]))
+    if len(stored) == 1:
+        parts: tuple[Part, ...] = (_part_from_stored(stored[0]),)
+    else:
+        parts = tuple(map(_part_from_stored, stored))
+        fields.pop(DRAFT, None)
     attributes = _part_from_stored(fields.pop("attributes")) if "attributes" in fields else None
     return parts, attributes, fields
 

@@ -46,6 +46,8 @@ class EventType(StrEnum):
     RESUMED = "resumed"
     PUBLISHED = "published"
     PART_APPENDED = "part_appended"
+    PART_SET = "part_set"
+    BODY_SET = "body_set"
     LEASED = "leased"
     LEASE_EXTENDED = "lease_extended"
     ACTIVATED = "activated"

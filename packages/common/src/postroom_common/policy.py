@@ -86,6 +86,14 @@ POLICY_KEYS: Final = (
         choices=KEPT,
         corrected=None,
     ),
+    Setting(
+        "draftingSec",
+        float,
+        0,
+        "seconds after which a draft that is not ready is dropped (0: never)",
+        0,
+        _LONGEST_DELAY_S,
+    ),
     Setting("ttlSec", float, 0, "seconds after which a message expires (0: never)", 0, _LONGEST_DELAY_S),
     Setting(
         "ttlAction",
@@ -227,6 +235,7 @@ class Policy:
     done_retention_days: float
     done_max_messages: int
     abandon_keep: str
+    draft_ms: int
     ttl_ms: int
     ttl_action: str
     target_fallback_ms: int
@@ -277,6 +286,7 @@ class Policy:
             done_retention_days=flat["done.retentionDays"],
             done_max_messages=flat["done.maxMessages"],
             abandon_keep=flat["abandon.keep"],
+            draft_ms=_or_never(flat["draftingSec"]),
             ttl_ms=_or_never(flat["ttlSec"]),
             ttl_action=flat["ttlAction"],
             target_fallback_ms=_or_never(flat["targetFallbackSec"]),
@@ -325,6 +335,7 @@ class Policy:
                 "maxMessages": self.done_max_messages,
             },
             "abandon": {"keep": self.abandon_keep},
+            "draftingSec": _seconds(self.draft_ms),
             "ttlSec": _seconds(self.ttl_ms),
             "ttlAction": self.ttl_action,
             "targetFallbackSec": _seconds(self.target_fallback_ms),

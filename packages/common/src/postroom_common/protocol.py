@@ -61,6 +61,13 @@ HISTORY_LIMIT: Final = 32
 #: Maximum number of parts that are appended to a gathering message, and of its bytes if its queue has no limit.
 APPENDED_PARTS_LIMIT: Final = 4096
 GATHERED_BYTES_LIMIT: Final = 4 * 1024 * 1024
+#: Maximum number of parts of a draft, of the characters of their names and of the name of a message, and of the bytes
+#: of all parts if the queue has no limit.
+NAMED_PARTS_LIMIT: Final = 256
+NAME_LIMIT: Final = 255
+DRAFT_BYTES_LIMIT: Final = REQUEST_BYTES_CEILING
+#: The priority below all numbers.
+NO_PRIORITY: Final = -(2**31) - 1
 
 REQUESTS_DIR: Final = "requests"
 #: The socket of the lane, in the root of the mailbox, and its version; see docs/lane.md.
@@ -77,6 +84,8 @@ class Command(StrEnum):
 
     PUBLISH = "publish"
     PUBLISH_BATCH = "publish_batch"
+    DRAFT = "draft"
+    SET = "set"
     CONSUME_NEXT = "consume_next"
     ACK = "ack"
     ACK_BATCH = "ack_batch"
@@ -237,6 +246,16 @@ class ErrorCode(StrEnum):
         "The message is larger than the queue's policy allows. Nothing was stored.",
         "Send less, or raise the limit.",
     )
+    DUPLICATE_MESSAGE = (
+        "ERR_DUPLICATE_MESSAGE",
+        "Another message of the queue has this name, or its parts are equal and the queue refuses that.",
+        "Use another name, or discard the draft. Nothing was changed.",
+    )
+    PART_NOT_FOUND = (
+        "ERR_PART_NOT_FOUND",
+        "The message has no part of this name.",
+        "Check the name: a draft has the parts with which it was made.",
+    )
     QUEUE_NOT_EMPTY = (
         "ERR_QUEUE_NOT_EMPTY",
         "The queue still has messages, so it was not deleted. Nothing was changed.",
@@ -270,11 +289,12 @@ class ErrorCode(StrEnum):
 
 
 class State(StrEnum):
-    """States of a message. ``phase`` refines them; ``drafting`` is reserved."""
+    """States of a message. ``phase`` refines them."""
 
     READY = "ready"
     DELAYED = "delayed"
     GATHERING = "gathering"
+    DRAFTING = "drafting"
     INFLIGHT = "inflight"
     HELD = "held"
     DEAD = "dead"
@@ -295,6 +315,7 @@ class ReasonCode(StrEnum):
     POISON = "POISON"
     PURGED = "PURGED"
     ABANDONED = "ABANDONED"
+    DRAFT_EXPIRED = "DRAFT_EXPIRED"
 
 
 class Kind(StrEnum):
@@ -364,6 +385,17 @@ _VISIBILITY = Field(
     low=0.001,
     high=VISIBILITY_MS_LIMIT / 1000,
 )
+_NO_PRIORITY = Field("noPriority", Kind.FLAG, "true: below every priority; shown as null", default=False)
+_ENCODING = Field("encoding", Kind.TEXT, "base64 if message is binary data as base64 text", default="")
+_CONTENT_TYPE = Field("contentType", Kind.TEXT, "media type of the body", default="")
+_PRIORITY = Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1)
+_TARGET_CONSUMER = Field(
+    "targetConsumerId", Kind.TEXT, "only this consumer receives the message; empty for any consumer", default=""
+)
+_ORDERING_KEY = Field(
+    "orderingKey", Kind.TEXT, "messages with the same key are delivered one at a time, in order", default=""
+)
+_TYPE = Field("type", Kind.TEXT, "message type of the application", default="")
 _TARGET_QUEUE = Field("to", Kind.TEXT, "destination queue; each letter's own queue if absent", default="")
 _FILTER = Field("filter", Kind.OBJECT, "selects messages (see Filters); all if absent")
 _UP_TO = Field(
@@ -393,7 +425,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             default="{}",
         ),
         Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
-        Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1),
+        _PRIORITY,
         Field(
             "delayMs",
             Kind.INTEGER,
@@ -402,12 +434,10 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             low=0,
             high=DELAY_MS_LIMIT,
         ),
-        Field(
-            "targetConsumerId", Kind.TEXT, "only this consumer receives the message; empty for any consumer", default=""
-        ),
-        Field("encoding", Kind.TEXT, "base64 if message is binary data as base64 text", default=""),
-        Field("contentType", Kind.TEXT, "media type of the body", default=""),
-        Field("type", Kind.TEXT, "message type of the application", default=""),
+        _TARGET_CONSUMER,
+        _ENCODING,
+        _CONTENT_TYPE,
+        _TYPE,
         Field("version", Kind.SCALAR, "version of that message type"),
         Field("traceId", Kind.TEXT, "trace id; passed on unchanged", default=""),
         Field(
@@ -428,7 +458,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             low=0,
             high=WALL_MS_LIMIT,
         ),
-        Field("orderingKey", Kind.TEXT, "messages with the same key are delivered one at a time, in order", default=""),
+        _ORDERING_KEY,
         Field(
             "targetFallbackMs",
             Kind.INTEGER,
@@ -449,10 +479,54 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             instead_of="queue",
         ),
         _CREATE_WITH,
+        _NO_PRIORITY,
     ),
     Command.PUBLISH_BATCH: (
         Field("queue", Kind.TEXT, "queue of the messages that name none", default=""),
         Field("messages", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of publish", required=True),
+    ),
+    Command.DRAFT: (
+        _QUEUE,
+        Field("parts", Kind.ARRAY, f"1 to {NAMED_PARTS_LIMIT} names of the parts", required=True),
+        Field(
+            "name",
+            Kind.TEXT,
+            "name by which the message is found, unique in its queue; a message key may have it in place of the id",
+            default="",
+            high=NAME_LIMIT,
+        ),
+        Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
+        _PRIORITY,
+        _NO_PRIORITY,
+        _TYPE,
+        Field(
+            "ttlMs",
+            Kind.INTEGER,
+            "milliseconds after which the message expires, from when it is ready",
+            low=1,
+            high=DELAY_MS_LIMIT,
+        ),
+        _ORDERING_KEY,
+        _TARGET_CONSUMER,
+        _CREATE_WITH,
+        Field("mustExist", Kind.FLAG, "refuse if the queue does not exist, instead of creating it", default=False),
+    ),
+    Command.SET: (
+        _LEASED_KEY,
+        Field("part", Kind.TEXT, "name of the part to set; without it, the body of a leased message", default=""),
+        Field(
+            "message",
+            Kind.VALUE,
+            "the part or body: a string is stored byte for byte, any other value as an equal JSON value",
+            default="{}",
+        ),
+        _ENCODING,
+        _CONTENT_TYPE,
+        Field("attributes", Kind.ATTRIBUTES, "without part: other application headers; unchanged if absent"),
+        _LEASE,
+        _CONSUMER,
+        _LEASE_QUEUE,
+        _ANY_HOLDER,
     ),
     Command.CONSUME_NEXT: (
         _QUEUE,
@@ -577,7 +651,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
     Command.BROWSE: (
         _QUEUE,
-        Field("state", Kind.TEXT, "ready, delayed, gathering, inflight, held, dead or done", default="ready"),
+        Field(
+            "state",
+            Kind.TEXT,
+            "ready, delayed, gathering, drafting, inflight, held, dead or done",
+            default="ready",
+        ),
         _LIMIT,
         _AFTER,
         _PREVIEW,
@@ -640,7 +719,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field(
             "state",
             Kind.TEXT,
-            "ready, delayed, gathering, held, dead, done, or any; all of these but dead and done if absent",
+            "ready, delayed, gathering, drafting, held, dead, done, or any; all of these but dead and done if absent",
             default="",
         ),
         _FILTER,
@@ -763,6 +842,11 @@ def queue_name_problem(name: str) -> str | None:
 def message_key(queue: str, message_id: str) -> str:
     """The key of a message: the queue it was published to, and its id. It stays the same when the message moves."""
     return f"msg:{queue}:{message_id}"
+
+
+def named_key(queue: str, name: str) -> str:
+    """The key of a message that was published to ``queue`` with a name, written with that instead of its id."""
+    return message_key(queue, name.replace("%", "%25").replace(":", "%3A"))
 
 
 def birthplace(key: str) -> str:

@@ -52,6 +52,10 @@ def _describe_consume(data):
     rows = [
         (u"queue", cell(message.get("queue"))),
         (u"message key", cell(message.get("messageKey"))),
+    ]
+    if message.get("name"):
+        rows.append((u"name", cell(message["name"])))
+    rows += [
         (u"lease id", cell(lease.get("leaseId"))),
         (u"lease until", _lease_end(lease, data)),
         (u"consumer", cell(lease.get("consumerId"))),
@@ -72,7 +76,7 @@ def _describe_consume(data):
     if not message.get("parts"):
         return pairs(rows + [(u"payload", _body(message))])
     for number, part in enumerate(message["parts"], 1):
-        rows.append((u"part %d" % number, _body(part)))
+        rows.append((u"part " + (cell(part["name"]) if part.get("name") else u"%d" % number), _body(part)))
         rows += [(u"  " + label, cell(part[name])) for name, label in _OPTIONAL if part.get(name)]
     return pairs(rows)
 
@@ -226,6 +230,8 @@ def _describe_dlq(data):
 
 _DESCRIBERS = {
     "publish": _describe_publish,
+    "draft": _describe_publish,
+    "set": _describe_hold,
     "publish_batch": _describe_results,
     "ack_batch": _describe_results,
     "nack_batch": _describe_results,

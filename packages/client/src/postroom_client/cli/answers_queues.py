@@ -105,12 +105,13 @@ _COUNTS = (
     ("inflight", u"infl"),
     ("delayed", u"delay"),
     ("gathering", u"gather"),
+    ("drafting", u"draft"),
     ("held", u"hold"),
     ("dlq", u"dead"),
     ("done", u"done"),
 )
 #: Counts that are shown only if there are any.
-_RARE = ("gathering", "done")
+_RARE = ("gathering", "drafting", "done")
 
 
 def _any(data, name):

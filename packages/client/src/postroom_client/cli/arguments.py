@@ -240,7 +240,7 @@ def _add_fields(parser, command, lenient):
     add = parser.add_argument
     if command == "set_schedule":
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
-    elif command == "publish":
+    elif command in ("publish", "set"):
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
         add("--binary", action="store_true", help="the message is bytes: send them as base64")
     elif command == "consume_next":

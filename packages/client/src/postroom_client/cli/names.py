@@ -9,6 +9,8 @@ from .._protocol import FIELDS
 SUBCOMMANDS = (
     ("publish", "publish", "publish a message"),
     ("publish-batch", "publish_batch", "publish several messages at once"),
+    ("draft", "draft", "store a message with named parts, which is ready when all of them are set"),
+    ("set", "set", "set a part of a draft, or the body of a leased message"),
     ("consume", "consume_next", "lease the next message"),
     ("ack", "ack", "acknowledge a message: it is done"),
     ("ack-batch", "ack_batch", "acknowledge several messages"),
@@ -126,6 +128,8 @@ HELP = {
     "anyHolder": "whoever has the lease; a lease id that is given must still be right",
     "operation": "what to pause or resume (consume)",
     "messages": "JSON array of objects with the fields of publish, or @FILE, or - for standard input (the default)",
+    "parts": "JSON array of the names of its parts, such as '[\"head\", \"image\"]', or @FILE, or - for standard input "
+    "(the default)",
     "items": "JSON array of objects, each with a message key and a lease id, or @FILE, or - for standard input",
     "filter": "JSON object or @FILE that selects messages (all), such as '{\"olderThanMs\": 86400000}'; its keys: %s"
     % ", ".join(FILTER_KEYS),
@@ -152,6 +156,11 @@ HELP_OF = {
     ("get_policy", "createWith"): "JSON object, or @FILE: if the queue does not exist, show its policy as if "
     "it were created with this one",
     ("release", "undelivered"): "it did not reach its consumer: return it to its place, whatever the policy says",
+    ("set", "messageKey"): "key of the message, as draft prints it; with --lease-id not needed",
+    ("set", "queue"): "without --message-key: queue in which the message must be",
+    ("set", "attributes"): "without --part: other headers as a JSON object, or @FILE",
+    ("draft", "ttlMs"): "milliseconds after which the message expires, from when it is ready (default: by the queue's "
+    "policy)",
     ("consume_next", "max"): "maximum number of messages to lease (1)",
     ("consume_next", "mustExist"): "fail if the queue does not exist, or is deleted while this waits",
     ("consume_next", "orderedSec"): "begin the lease ordered, not counted as an attempt, for so many seconds in which "

@@ -29,8 +29,10 @@ def payload_of(options):
     for number, item in enumerate(fields.get("messages") or ()):
         if isinstance(item, dict) and "message" not in item:
             raise UsageError("--messages: item %d (the first is 0) has no message" % number)
-    if options.command == "publish":
+    if options.command in ("publish", "set"):
         _complete_publish(options, fields)
+    elif options.command == "draft":
+        _complete_attributes(fields, as_value=False)
     elif options.command == "set_schedule" and "message" in fields:
         options.binary = False
         _complete_publish(options, fields)
@@ -50,12 +52,16 @@ def _complete_publish(options, fields):
     else:
         text = _text(body, "--message")
         fields["message"] = _json_value(text, "--message", _QUOTES_HINT) if options.json_body else text
+    _complete_attributes(fields, options.json_body)
+
+
+def _complete_attributes(fields, as_value):
     if "attributes" in fields:
         text = _text(_source(fields["attributes"], "--attributes"), "--attributes")
         value = _json_value(text, "--attributes", _OBJECT_HINT)
         if not isinstance(value, dict):
             raise UsageError("--attributes is not a JSON object" + _OBJECT_HINT)
-        fields["attributes"] = value if options.json_body else text
+        fields["attributes"] = value if as_value else text
 
 
 _QUOTES_HINT = """ (a string needs quotes: '"hello"'; or leave out --json-body)"""

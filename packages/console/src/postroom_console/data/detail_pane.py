@@ -76,6 +76,7 @@ def detail_lines(
         *([f"{tr('gathering')} {figure(queue.gathering)}"] if queue.gathering else []),
         *([f"{tr('ordered')} {figure(queue.ordered)}"] if queue.ordered else []),
         *([f"{tr('done')} {figure(queue.done)}"] if queue.done else []),
+        *([f"{tr('drafting')} {figure(queue.drafting)}"] if queue.drafting else []),
         *_policy(answers.get("status", {})),
         "",
         *_leases(queue, answers.get("list_inflight", {}), engine_now),

@@ -37,6 +37,7 @@ class Queue:
     gathering: int = 0
     done: int = 0
     ordered: int = 0
+    drafting: int = 0
     held: int = 0
     dead: int = 0
     publish_paused: bool = False
@@ -53,8 +54,8 @@ class Queue:
 
     @property
     def backlog(self) -> int:
-        """Messages that are ready, delayed or on hold, or gather parts."""
-        return self.ready + self.delayed + self.gathering + self.held
+        """Messages that are ready, delayed or on hold, or gather parts; and drafts."""
+        return self.ready + self.delayed + self.gathering + self.drafting + self.held
 
     @property
     def is_paused(self) -> bool:
@@ -163,8 +164,8 @@ def _updated(queue: Queue, entry: Mapping[str, Any], span_s: float) -> Queue:
     paused = entry.get("paused") or {}
     queue.ready, queue.inflight, queue.delayed = int(entry["ready"]), int(entry["inflight"]), int(entry["delayed"])
     queue.gathering, queue.held = int(entry.get("gathering") or 0), int(entry.get("held") or 0)
+    queue.drafting, queue.ordered = int(entry.get("drafting") or 0), int(entry.get("ordered") or 0)
     queue.dead, queue.done = int(entry["dlq"]), int(entry.get("done") or 0)
-    queue.ordered = int(entry.get("ordered") or 0)
     queue.publish_paused, queue.consume_paused = bool(paused.get("publish")), bool(paused.get("consume"))
     queue.oldest_ready_ms = entry.get("oldestReadyAgeMs")
     queue.bytes, queue.reasons = int(entry.get("bytes") or 0), dict(entry.get("reasons") or {})

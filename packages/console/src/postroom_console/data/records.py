@@ -14,6 +14,7 @@ import orjson
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_event
+from postroom_common.protocol import NO_PRIORITY
 
 from .text import age, clean, size
 
@@ -136,7 +137,8 @@ def _detail_of_event(fields: dict[str, Any]) -> str:
         case "published":
             body = fields.get("body")
             text = f"[{size(body['bytes'])}]" if body else body_text(fields.get("message"))
-            return f"p{int(fields.get('priority') or 0)} {text}"
+            priority = int(fields.get("priority") or 0)
+            return f"p{'-' if priority == NO_PRIORITY else priority} {text}"
         case "leased":
             left = int(fields["untilEngineMs"]) - fields["engineMs"]
             return f"{fields.get('consumer', '')} try {fields.get('attempt')} for {age(left)}"
@@ -146,6 +148,10 @@ def _detail_of_event(fields: dict[str, Any]) -> str:
             failure = fields.get("failure") or {}
             reason = f"{failure.get('reasonCode', '')} {failure.get('reasonMessage', '')}".strip()
             return f"try {failure.get('attempt', '-')} {reason or fields.get('reason', '')}"
+        case "part_set":
+            return f"part {fields.get('part')} {body_text({'parts': [fields.get('content')]})}"
+        case "body_set":
+            return body_text(fields.get("message"))
         case "moved" | "reprocessed" if fields.get("to"):
             return f"to {fields['to']}"
         case "policy_set":

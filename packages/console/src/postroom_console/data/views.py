@@ -52,6 +52,7 @@ def queue_columns() -> list[Column]:
         Column(tr("HOLD"), 5, right=True, from_width=110),
         Column(tr("BYTES"), 6, right=True, from_width=110),
         Column(tr("GATHER"), 6, right=True, from_width=122),
+        Column(tr("DRAFT"), 6, right=True, from_width=129),
     ]
 
 
@@ -108,6 +109,7 @@ def _queue_row(queue: Queue) -> Row:
             Cell(figure(queue.held)),
             Cell(size(queue.bytes)),
             Cell(figure(queue.gathering)),
+            Cell(figure(queue.drafting)),
         ),
         "!" if any(queue.trouble) else " ",
     )

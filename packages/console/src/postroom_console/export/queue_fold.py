@@ -37,6 +37,7 @@ _UNKNOWN: Final = (
     "queueBytes",
     "reasons",
     "gathering",
+    "drafting",
     "ordered",
     "tally",
 )
@@ -77,6 +78,9 @@ class QueueFold:
             return
         if "key" in event and kind in _TOTALS:
             self._take_message(event, kind, queue)
+        elif kind == EventType.PART_SET and "state" in event:  # a draft becomes ready
+            self._count_message(event, kind, queue)
+            self._row(event, queue)
         elif kind == EventType.QUEUE_DELETED:
             if self._counts(event, queue):
                 self._rows.pop(queue, None)
@@ -121,7 +125,7 @@ class QueueFold:
             return "dead"
         if kind in (EventType.LEASED, EventType.HELD, EventType.MOVED):
             return "ready"
-        if kind == EventType.UNHELD:
+        if kind in (EventType.UNHELD, EventType.PART_SET):  # a draft counts as one that is on hold
             return "held"
         if kind in (EventType.DIED, EventType.DROPPED) and "state" in event:
             return str(event["state"])
@@ -175,6 +179,8 @@ def _after(event: Event, kind: str, before: str | None) -> tuple[str | None, int
         return "done", 0
     if kind in (EventType.ACKED, EventType.DROPPED):
         return None, 0
+    if kind == EventType.PUBLISHED and "drafting" in event:
+        return "held", 0
     if kind == EventType.PUBLISHED:
         return ("delayed" if due > event["engineMs"] else "ready"), due
     if kind == EventType.LEASED:
@@ -187,4 +193,13 @@ def _after(event: Event, kind: str, before: str | None) -> tuple[str | None, int
         return ("delayed" if "dueEngineMs" in event else "ready"), due
     if kind == EventType.MOVED:
         return before, due
-    return {EventType.DIED: "dead", EventType.REPROCESSED: "ready", EventType.HELD: "held"}[EventType(kind)], 0
+    return _STATES[kind], 0
+
+
+#: The state of a message after other events.
+_STATES: Final[dict[str, str]] = {
+    EventType.DIED: "dead",
+    EventType.REPROCESSED: "ready",
+    EventType.HELD: "held",
+    EventType.PART_SET: "ready",
+}

@@ -40,7 +40,7 @@ from .transaction import Transaction
 log = logging.getLogger(__name__)
 
 #: Types of events that add to what is stored.
-_ADDING: Final = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED})
+_ADDING: Final = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED, EventType.PART_SET, EventType.BODY_SET})
 #: Engine milliseconds between clock marks.
 MARK_EVERY_MS: Final = 3600 * 1000
 #: Engine milliseconds before the periodic tasks run again after a group with them has failed; and before those run

@@ -115,10 +115,13 @@ def expire_messages(context: Context) -> Iterator[list[Draft]]:
 
 
 def expired(context: Context, entry: Entry) -> list[Draft]:
-    """A message is past its time to live: it dies or is dropped, by its queue's policy. Or its target has not come in
-    time: anyone may have it from now on."""
+    """A message is past its time to live: it dies or is dropped, by its queue's policy. A draft has not become ready
+    in time: it is dropped. Or its target has not come in time: anyone may have it from now on."""
     if not entry.expires or entry.expires > context.now.engine:
         return [about(EventType.RETARGETED, entry)]
+    if entry.state is State.DRAFTING:
+        text = f"not ready within {entry.expires - entry.created} ms of its drafting"
+        return dropped(entry, ReasonCode.DRAFT_EXPIRED, text)
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     text = f"not consumed within {entry.expires - entry.created} ms of its publishing"
     if policy.ttl_action == "drop":

@@ -15,7 +15,7 @@ from postroom_common.events import Event, EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
-from ..engine.context import Context, Decision, Draft, Work, no_message
+from ..engine.context import Context, Decision, Draft, Unfolded, Work, no_message
 from ..engine.decide import decide
 from ..engine.replies import reply_to
 from ..engine.verbs.consume import Expired, QueueMissing
@@ -49,6 +49,8 @@ _OF_MESSAGES: Final = frozenset(
     {
         Command.PUBLISH,
         Command.PUBLISH_BATCH,
+        Command.DRAFT,
+        Command.SET,
         Command.CONSUME_NEXT,
         Command.ACK,
         Command.ACK_BATCH,
@@ -240,6 +242,7 @@ class Transaction:
         context = self._shared
         if context is None:
             context = self._shared = self._context_of_requests(request.who)
+            context.unfolded_keys = self._unfolded_keys
         self._later = not self._state.subscriptions.count and self._is_apart(command, request, context)
         if not self._later:
             self._fold()
@@ -257,6 +260,9 @@ class Transaction:
             except Expired as passed:
                 self.group.record(expired(self._context_of_daemon(), passed.entry))
                 any_expired = True
+            except Unfolded:
+                self._later = False
+                self._fold()
             except QueueMissing as missing:  # that is not the request's answer: it may wait after it
                 self.group.record([missing.draft], self._by(request))
         if any_expired:  # there are many more, which the next groups see to

@@ -59,6 +59,7 @@ _HELP: Final = {
     "encoding": "base64: the message is binary data as base64 text; see also --binary.",
     "delayMs": "Milliseconds before the message can be consumed (default 0).",
     "messages": "JSON array of objects with the fields of publish",
+    "parts": 'JSON array of the names of its parts, such as \'["head", "image"]\'',
     "items": "JSON array of objects, each with a message key and a lease id",
     "filter": "JSON object that selects messages, such as '{\"olderThanMs\": 86400000}' (default: all)",
     "fullBodies": "Print complete bodies, not previews.",
@@ -73,13 +74,15 @@ _HELP: Final = {
 #: Options with a few allowed words.
 _CHOICES: Final = {"payloadAs": ("text", "value", "none"), "operation": ("consume", "publish")}
 #: Fields whose argument may be a file or standard input.
-_FROM_FILES: Final = frozenset({"message", "policy", "patterns", "createWith", "messages", "items", "filter"})
+_FROM_FILES: Final = frozenset({"message", "policy", "patterns", "parts", "createWith", "messages", "items", "filter"})
 _JSON: Final = (Kind.OBJECT, Kind.ARRAY)
-_WITH_BODY: Final = (Command.PUBLISH, Command.SET_SCHEDULE)
+_WITH_BODY: Final = (Command.PUBLISH, Command.SET, Command.SET_SCHEDULE)
 #: The word, or the group and the word, of each command, and its help.
 _NAMES: Final = {
     Command.PUBLISH: ("publish", "Publish a message."),
     Command.PUBLISH_BATCH: ("publish-batch", "Publish several messages at once."),
+    Command.DRAFT: ("draft", "Store a message with named parts, which is ready when all of them are set."),
+    Command.SET: ("set", "Set a part of a draft, or the body of a leased message."),
     Command.CONSUME_NEXT: ("consume", "Lease the next message."),
     Command.ACK: ("ack", "Acknowledge a message: it is done."),
     Command.ACK_BATCH: ("ack-batch", "Acknowledge several messages."),
@@ -153,6 +156,10 @@ _HELP_OF: Final = {
     ): "Fail if the queue does not exist, or is deleted while this waits.",
     (Command.ABANDON, "leaseId"): "Lease id, as consume prints it: the message must be leased under it.",
     (Command.PURGE, "resetTally"): "Set the tally of the queue to 0 at the end.",
+    (Command.DRAFT, "ttlMs"): "Milliseconds after which the message expires, from when it is ready (default: by the "
+    "queue's policy).",
+    (Command.SET, "messageKey"): "Key of the message, as draft prints it; with --lease-id not needed.",
+    (Command.SET, "queue"): "Without --message-key: queue in which the message must be.",
 }
 for _command in (
     Command.ACK,
@@ -210,7 +217,7 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
         params.append(
             click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: send the values.")
         )
-    if command is Command.PUBLISH:
+    if command in (Command.PUBLISH, Command.SET):
         params.append(click.Option(["--binary"], is_flag=True, help="The message is binary: send it as base64."))
     if command in (Command.PAUSE, Command.RESUME):
         params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, Final
 
 import orjson
@@ -266,6 +266,23 @@ def claim_of(context: Context, policy: Policy, key: str, parts: Sequence[Part]) 
     else:
         return None
     return Claim(name, context.now.engine + policy.deduplication_ms if policy.deduplication == "window" else 0)
+
+
+def claim_of_parts(context: Context, policy: Policy, parts: Sequence[Part]) -> Claim | None:
+    """The claim of a message with named parts, which is that of their content; None if there is none."""
+    if policy.deduplication == "off" or not policy.deduplicate_content:
+        return None
+    name = _digest(b"parts", content_key(parts).encode())
+    return Claim(name, context.now.engine + policy.deduplication_ms if policy.deduplication == "window" else 0)
+
+
+def content_key(parts: Sequence[Part]) -> str:
+    """SHA-256, in hex, of the JSON object that has the JSON text of each part by its name, all keys sorted."""
+    texts = {}
+    for part in parts:
+        value = part.value() if part.form is Form.JSON else part.as_json()
+        texts[part.name] = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    return sha256(orjson.dumps(texts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _key_in(part: Part) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from postroom_common.errors import PostroomError
 from postroom_common.policy import Layer, Policy
 
 from ..journal.history import MessageHistory
@@ -42,6 +43,10 @@ request is to be decided again, because what it needs is there now."""
 def no_message(payload: dict[str, Any]) -> dict[str, Any]:
     """The data of the answer to a consume_next without a message."""
     return {"message": None} if payload.get("max") is None else {"messages": []}
+
+
+class Unfolded(PostroomError):
+    """A message was found that an event changes which is not folded yet: fold it, and decide the request again."""
 
 
 class Vitals(Protocol):
@@ -155,6 +160,8 @@ class Context:
     """What the request gives, unchecked; its fields are what it means. Whoever decides without ``begin`` sets it."""
     unfolded_bytes: dict[Account, int] = field(default_factory=dict)
     """Bytes that accounts have published and that ``usage`` does not show yet."""
+    unfolded_keys: set[str] = field(default_factory=set)
+    """Keys of messages that events change which are not folded yet."""
     _pending: Pending | None = None
 
     def renew(self, now: Now, draining: bool) -> None:

@@ -17,6 +17,7 @@ from .verbs import (
     batches,
     consume,
     deadletters,
+    drafting,
     imports,
     inspection,
     operation,
@@ -31,6 +32,8 @@ from .verbs import (
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
     Command.PUBLISH_BATCH: batches.publish_batch,
+    Command.DRAFT: drafting.draft,
+    Command.SET: drafting.set_part,
     Command.CONSUME_NEXT: consume.consume_next,
     Command.ACK: settle.ack,
     Command.ACK_BATCH: batches.ack_batch,
@@ -94,7 +97,16 @@ QUERIES: Final = frozenset(
     }
 )
 #: Commands that add messages: on a full disk they wait, while all others are executed.
-ADDING: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.ACK_AND_PUBLISH, Command.IMPORT_STATE})
+ADDING: Final = frozenset(
+    {
+        Command.PUBLISH,
+        Command.PUBLISH_BATCH,
+        Command.DRAFT,
+        Command.SET,
+        Command.ACK_AND_PUBLISH,
+        Command.IMPORT_STATE,
+    }
+)
 
 
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:

@@ -17,7 +17,7 @@ from ..model.records import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
 from ..stores.base import Store
 from ..stores.errors import NotStored, StoreError
 from .fold_messages import OF_MESSAGES
-from .fold_queues import OF_QUEUES, note_claim, queue_of
+from .fold_queues import OF_QUEUES, note_claim, note_name, queue_of
 
 
 def apply(event: Event, store: Store, observers: Observers = UNOBSERVED) -> None:
@@ -88,7 +88,7 @@ def apply_without_message(event: Event, store: Store) -> None:
 
 
 def _count(events: Sequence[Event], type_: str, store: Store) -> None:
-    """Count events about messages in the totals of their queue, and note their claims."""
+    """Count events about messages in the totals of their queue, and note their claims and names."""
     event = events[-1]
     try:
         record = store.queue_for_update(event["queue"])
@@ -100,6 +100,8 @@ def _count(events: Sequence[Event], type_: str, store: Store) -> None:
             kept += 1
         if "claim" in one:
             note_claim(one, store)
+        if "name" in one:
+            note_name(one, store)
         if "ofDead" not in one:  # consuming a dead letter does not count as a delivery
             counted += 1
     total = _TOTALS.get(type_)

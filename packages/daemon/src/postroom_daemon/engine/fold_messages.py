@@ -20,7 +20,7 @@ from .fold_queues import end_claim, queue_of
 
 #: Used for every message, and slow to look up in their classes.
 _PUBLISHED, _LEASED = EventType.PUBLISHED, EventType.LEASED
-_READY, _DELAYED, _GATHERING = State.READY, State.DELAYED, State.GATHERING
+_READY, _DELAYED, _GATHERING, _DRAFTING = State.READY, State.DELAYED, State.GATHERING, State.DRAFTING
 _INFLIGHT, _DEAD, _DONE = State.INFLIGHT, State.DEAD, State.DONE
 #: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body;
 #: and ``by``, if it is the last event of a request.
@@ -61,6 +61,38 @@ def _part_appended(event: Event, store: Store, observers: Observers) -> None:
     observers.grown(entry, size)
 
 
+def _part_set(event: Event, store: Store, observers: Observers) -> None:
+    becomes_ready = "state" in event
+    entry, before = _move(event, store, observers, _READY if becomes_ready else None)
+    put_part(event, store)
+    entry.unset = event["unset"]
+    if becomes_ready:
+        if "returnTo" in event:
+            entry.returned_seq = event["id"]
+        entry.expires = event.get("expiresEngineMs", 0)
+        entry.fallback = event.get("fallbackEngineMs", 0)
+    if not entry.unset:
+        entry.claim = _claim_while_present(event)
+    _resize(entry, event["bytes"], store, observers)
+    store.update(entry, before)
+
+
+def _body_set(event: Event, store: Store, observers: Observers) -> None:
+    entry, _ = _move(event, store, observers)
+    _resize(entry, event["bytes"], store, observers)
+    store.replace(entry, raw_json(event["message"]))
+
+
+def _resize(entry: Entry, size: int, store: Store, observers: Observers) -> None:
+    """A message has ``size`` bytes from now on."""
+    growth = size - entry.size
+    entry.size = size
+    if growth:
+        if entry.state not in ENDED:
+            store.queue_for_update(entry.queue).bytes += growth
+        observers.grown(entry, growth)
+
+
 def _insert(entries: list[Entry], envelopes: list[bytes], events: Sequence[Event], store: Store) -> None:
     """Store new messages with their bodies: ``envelopes`` of those whose events have them. Raises ``NotStored`` if
     their queue does not exist."""
@@ -92,6 +124,10 @@ def _set_options(entry: Entry, event: Event) -> None:
     entry.claim = _claim_while_present(event)
     entry.publisher_uid = str(event.get("publisher", ""))
     entry.retry_limit = event.get("retryLimit", 0)
+    if "drafting" in event:
+        entry.state = _DRAFTING
+        entry.parts = entry.unset = event["drafting"]
+    entry.name = event.get("name", "")
 
 
 def _leased(events: Sequence[Event], store: Store, observers: Observers) -> None:
@@ -144,26 +180,23 @@ def _kept(event: Event, store: Store, observers: Observers) -> None:
     entry, before = _move(event, store, observers, _DONE)
     entry.dead_at = event["engineMs"]
     _end_lease(entry)
-    _keep(entry, event, before, store, observers)
-    store.update(entry, before)
+    _update_kept(entry, event, before, store, observers)
 
 
-def _keep(entry: Entry, event: Event, before: State, store: Store, observers: Observers) -> None:
-    """Remove what its event does not keep of a message: the parts of its body, if it keeps only headers."""
-    if event["keep"] != "headers":
+def _update_kept(entry: Entry, event: Event, before: State, store: Store, observers: Observers) -> None:
+    """Update an entry, and remove what its event does not keep of the message: with ``message``, only that stays."""
+    if "message" not in event:
+        store.update(entry, before)
         return
-    size = 0
     for number in range(1, entry.parts + 1):
-        name = part_fact(entry.key, number)
-        part = store.get_kv(name)
-        if part is not None:
-            size += len(raw_json(part))
-            store.put_kv(name, None)
-    entry.parts = 0
-    entry.size -= size
+        store.put_kv(part_fact(entry.key, number), None)
+    entry.parts = entry.unset = 0
+    growth, entry.size = event["bytes"] - entry.size, event["bytes"]
     if before not in ENDED:
-        store.queue_for_update(entry.queue).bytes -= size
-    observers.grown(entry, -size)
+        store.queue_for_update(entry.queue).bytes += growth
+    observers.grown(entry, growth)
+    store.update(entry, before)
+    store.replace(entry, raw_json(event["message"]))
 
 
 def _ended(events: Sequence[Event], store: Store, observers: Observers) -> None:
@@ -230,9 +263,7 @@ def _died(event: Event, store: Store, observers: Observers) -> None:
     entry.phase = event.get("phase", "")
     _fail(entry, event, store)
     _count_reason(entry, 1, store)
-    if "keep" in event:
-        _keep(entry, event, before, store, observers)
-    store.update(entry, before)
+    _update_kept(entry, event, before, store, observers)
 
 
 def _reprocessed(event: Event, store: Store, observers: Observers) -> None:
@@ -303,7 +334,7 @@ def _quarantined(event: Event, store: Store, observers: Observers) -> None:
 def _claim_while_present(event: Event) -> str:
     """The claim of an event that ends with the message; '' if there is none."""
     claim = event.get("claim")
-    return claim["name"] if claim and not claim.get("untilEngineMs") else ""
+    return claim.get("name", "") if claim and not claim.get("untilEngineMs") else ""
 
 
 def _stored(event: Event, store: Store) -> Entry:
@@ -380,6 +411,8 @@ _fold_kept: Final = _each(_kept)
 OF_MESSAGES: Final[dict[str, Callable[[Sequence[Event], Store, Observers], None]]] = {
     EventType.PUBLISHED: _published,
     EventType.PART_APPENDED: _each(_part_appended),
+    EventType.PART_SET: _each(_part_set),
+    EventType.BODY_SET: _each(_body_set),
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _each(_extended),
     EventType.ACTIVATED: _each(_activated),

@@ -7,6 +7,7 @@ from typing import Final
 
 from postroom_common.events import Event, EventType
 from postroom_common.policy import Layer
+from postroom_common.protocol import birthplace, named_key
 
 from ..model.records import (
     FACT_CLOCK,
@@ -20,6 +21,7 @@ from ..model.records import (
     claim_end_fact,
     claim_fact,
     dlq_fact,
+    name_fact,
     schedule_fact,
     with_damage,
     with_loss,
@@ -79,12 +81,26 @@ def _paused(event: Event, store: Store) -> None:
 
 
 def note_claim(event: Event, store: Store) -> None:
-    """Store the claim of a published message, or end the claim of a message that is removed."""
+    """Store the claim of a message, which may replace another one of it, or end the claim of a message that is
+    removed."""
     claim, queue = event["claim"], event["queue"]
     if type(claim) is str:
         end_claim(queue, claim, event["key"], store)
-    else:
+        return
+    if "replaces" in claim:
+        end_claim(queue, claim["replaces"], event["key"], store)
+    if "name" in claim:
         _put_claim(queue, claim["name"], event["key"], claim.get("untilEngineMs", 0), store)
+
+
+def note_name(event: Event, store: Store) -> None:
+    """A message with a name is published, or removed: it is found by that, or no longer."""
+    key = event["key"]
+    fact = name_fact(named_key(birthplace(key), event["name"]))
+    if event["type"] == EventType.PUBLISHED:
+        store.put_kv(fact, key)
+    elif store.get_kv(fact) == key:
+        store.put_kv(fact, None)
 
 
 def _claimed(event: Event, store: Store) -> None:

@@ -36,6 +36,7 @@ IDLE_MS: Final = 60_000
 #: Events that add a ready message to a queue which may have older ones, or make an older one the next.
 _RETURNS: Final = frozenset(
     {
+        EventType.PART_SET,
         EventType.RELEASED,
         EventType.REPROCESSED,
         EventType.UNHELD,

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import Part, open_stored, text_alone
+from postroom_common.body import NO_PART, Part, open_stored, text_alone
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
-from postroom_common.protocol import ErrorCode, State
+from postroom_common.protocol import NO_PRIORITY, ErrorCode, State
 
 from ..model.lifecycle import attempts_left
 from ..model.records import Entry, QueueRecord, history_fact, last_failure, message_id_of
@@ -92,7 +92,7 @@ def stored_to_wire(
     shown = entry_to_wire(entry, attempt)
     if carried:
         shown.update(carried)
-    return MessageView(shown, as_value, None, parts, attributes or NO_ATTRIBUTES)
+    return MessageView(shown, as_value, None, parts or (NO_PART,), attributes or NO_ATTRIBUTES)
 
 
 def entry_to_wire(entry: Entry, attempt: int) -> dict[str, Any]:
@@ -101,13 +101,20 @@ def entry_to_wire(entry: Entry, attempt: int) -> dict[str, Any]:
         "messageId": message_id_of(entry.key),
         "messageKey": entry.key,
         "queue": entry.queue,
-        "priority": entry.priority,
+        "priority": shown_priority(entry),
         "attempt": attempt,
         "createdAt": entry.created_wall,
     }
     if entry.target:
         shown["targetConsumerId"] = entry.target
+    if entry.name:
+        shown["name"] = entry.name
     return shown
+
+
+def shown_priority(entry: Entry) -> int | None:
+    """A priority as replies show it; None: the message has none."""
+    return None if entry.priority == NO_PRIORITY else entry.priority
 
 
 def duplicate_of(key: str) -> dict[str, Any]:
@@ -149,6 +156,14 @@ def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict
 def _part_appended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     key = event["key"]
     return {"messageId": message_id_of(key), "messageKey": key, "gathering": "appended"}
+
+
+def _part_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"messageKey": event["key"], "state": State.DRAFTING if event["unset"] else State.READY}
+
+
+def _body_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"messageKey": event["key"], "state": event["state"]}
 
 
 def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
@@ -241,6 +256,12 @@ def _duplicate(
     return duplicate_of(reply["of"])
 
 
+def _drafted(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    event = events[-1]
+    name = {"name": event["name"]} if "name" in event else {}
+    return {"messageId": message_id_of(event["key"]), "messageKey": event["key"], **name}
+
+
 def _operation(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
@@ -309,6 +330,8 @@ def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PUBLISHED: _published,
     EventType.PART_APPENDED: _part_appended,
+    EventType.PART_SET: _part_set,
+    EventType.BODY_SET: _body_set,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,
     EventType.ACTIVATED: _activated,
@@ -331,6 +354,7 @@ _SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED
 _REPLIES_BY_NAME: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
     "data": _data,
     "duplicate": _duplicate,
+    "drafted": _drafted,
     "operation": _operation,
     "deliveries": _deliveries,
     "results": _results,

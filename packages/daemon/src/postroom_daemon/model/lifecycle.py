@@ -17,23 +17,34 @@ GONE: Final = None
 
 _Step = tuple[State | None, State | None]
 _R, _D, _G, _I = State.READY, State.DELAYED, State.GATHERING, State.INFLIGHT
-_H, _X, _K = State.HELD, State.DEAD, State.DONE
+_H, _X, _K, _W = State.HELD, State.DEAD, State.DONE, State.DRAFTING
 
 #: By event type: the steps that it may be, from one state to another.
 #: Becoming due (delayed or gathering to ready) is no event: the store derives it from the time, and whoever folds the
 #: journal alone meets a message in its former state. A dead letter that is leased under its dead-letter address stays
 #: dead. One that is abandoned dies a second time, as does a message that was done.
 TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
-    EventType.PUBLISHED: ((GONE, _R), (GONE, _D), (GONE, _G)),
+    EventType.PUBLISHED: ((GONE, _R), (GONE, _D), (GONE, _G), (GONE, _W)),
     EventType.PART_APPENDED: ((_G, _G),),
+    EventType.PART_SET: ((_W, _W), (_W, _R), (_R, _R)),
+    EventType.BODY_SET: ((_I, _I), (_X, _X)),
     EventType.LEASED: ((_R, _I), (_D, _I), (_G, _I), (_X, _X)),
     EventType.LEASE_EXTENDED: ((_I, _I), (_X, _X)),
     EventType.ACTIVATED: ((_I, _I),),
     EventType.ACKED: ((_I, GONE), (_X, GONE), (_I, _K)),
     EventType.RELEASED: ((_I, _R), (_X, _X)),
     EventType.RETRIED: ((_I, _D),),
-    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X), (_G, _X), (_H, _X), (_X, _X), (_K, _X)),
-    EventType.DROPPED: ((_I, GONE), (_R, GONE), (_D, GONE), (_G, GONE), (_H, GONE), (_X, GONE), (_K, GONE)),
+    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X), (_G, _X), (_W, _X), (_H, _X), (_X, _X), (_K, _X)),
+    EventType.DROPPED: (
+        (_I, GONE),
+        (_R, GONE),
+        (_D, GONE),
+        (_G, GONE),
+        (_W, GONE),
+        (_H, GONE),
+        (_X, GONE),
+        (_K, GONE),
+    ),
     EventType.REPROCESSED: ((_X, _R),),
     EventType.HELD: ((_R, _H), (_D, _H), (_G, _H)),
     EventType.UNHELD: ((_H, _R), (_H, _D)),

@@ -95,7 +95,8 @@ class Entry:
     unknown. ``retry_limit`` is its own limit of deliveries; 0: that of its queue's policy. ``returned_seq`` is the id
     of the event that last returned it to the end of its priority run; 0: none did. ``parts`` is how many parts were
     appended to its body, which the store has beside it (``part_fact``); a message that gathers parts is ready at
-    ``due``.
+    ``due``. A message that was drafted has named parts in the same place; ``unset`` of them have no value yet. While it
+    is a draft, ``expires`` is when it is dropped. ``name`` is the one that its publisher gave it, '' if none.
     """
 
     key: str
@@ -127,6 +128,8 @@ class Entry:
     retry_limit: int = 0
     returned_seq: int = 0
     parts: int = 0
+    unset: int = 0
+    name: str = ""
 
     def copy(self) -> Entry:
         """The entry as it is now, to be changed. ``dataclasses.replace`` takes six times as long."""
@@ -135,7 +138,7 @@ class Entry:
             self.attempt, self.due, self.lease_id, self.consumer_id, self.lease_until, self.leased_at, self.dead_at,
             self.failures, self.phase, self.size, self.reason, self.expires, self.fallback, self.due_wall,
             self.order_key, self.claim, self.holder_uid, self.publisher_uid, self.retry_limit,
-            self.returned_seq, self.parts,
+            self.returned_seq, self.parts, self.unset, self.name,
         )  # fmt: skip
 
     @property
@@ -184,6 +187,8 @@ _ENTRY_NAMES: Final = {
     "retryLimit": "retry_limit",
     "place": "returned_seq",
     "parts": "parts",
+    "unset": "unset",
+    "name": "name",
 }
 
 
@@ -255,6 +260,15 @@ def part_fact(key: str, number: int) -> str:
     return f"{PART}{number:0{PART_DIGITS}d}:{key}"
 
 
+#: Prefix of the names of facts that find a message by its name.
+NAME: Final = "name:"
+
+
+def name_fact(key: str) -> str:
+    """Name of the fact that has the real key of a message, by the one that ends in its name (``named_key``)."""
+    return NAME + key
+
+
 def last_failure(history: list[dict[str, Any]] | None) -> dict[str, Any]:
     """Why a message died, from the failed attempts in its history; a placeholder if that is lost."""
     return history[-1] if history else _LOST_FAILURE
@@ -314,7 +328,7 @@ FACT_DRAINING = "draining"
 #: The fact that has the policy patterns: a list of objects with ``pattern`` and ``policy``, a layer.
 FACT_POLICY_PATTERNS = "policyPatterns"
 #: Prefixes of the facts that belong to the state of a root beside its queues and messages, in order.
-CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE)
+CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, NAME, FACT_POLICY_PATTERNS, SCHEDULE)
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"

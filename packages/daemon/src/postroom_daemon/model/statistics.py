@@ -32,6 +32,7 @@ _WEIGHTS: Final = tuple(1 - math.exp(-_TICK_MS / 60_000 / minutes) for minutes i
 _NAMES: Final = ("oneMinute", "fiveMinutes", "fifteenMinutes", "oneDay")
 _QUEUE_DELETED: Final = EventType.QUEUE_DELETED
 _PART_APPENDED: Final = EventType.PART_APPENDED
+_PART_SET: Final = EventType.PART_SET
 
 
 class Meter:
@@ -119,6 +120,7 @@ class Statistics(Observer):
             EventType.REPROCESSED,
             EventType.UNHELD,
             EventType.PART_APPENDED,
+            EventType.PART_SET,
             EventType.QUEUE_DELETED,
         }
     )
@@ -170,7 +172,7 @@ class Statistics(Observer):
             return
         elif event["type"] == _PART_APPENDED:
             self._pending.append((event["queue"], event["engineMs"], -1.0))
-        else:
+        elif event["type"] != _PART_SET or "state" in event:
             returned = self._returned
             if len(returned) >= _RETURNS_LIMIT:
                 del returned[next(iter(returned))]

@@ -28,7 +28,7 @@ from .recovery import Audit, Recovery
 #: The states in which a message may be leased, those that end at a time, and those in which it may expire.
 LEASED: Final = (State.INFLIGHT, State.DEAD)
 TIMED: Final = (State.DELAYED, State.GATHERING)
-EXPIRING: Final = (State.READY, *TIMED)
+EXPIRING: Final = (State.READY, *TIMED, State.DRAFTING)
 #: The states of messages that are stored although their work has ended: they count for no limit of their queue, and no
 #: other message of their ordering key waits for them.
 ENDED: Final = (State.DEAD, State.DONE)
@@ -74,9 +74,9 @@ class Pages(ABC):
 
         In the order in which they come next: ready messages by target, those for anyone first, as they would be
         delivered, and behind all others those that wait for another of their ordering key; delayed and gathering
-        by due time; in flight by the end of their lease; on hold by publish order; dead by time of death, done by when
-        they were. A page may be short, or empty, without being the last. A message that does not change while the pages
-        are read is in exactly one.
+        by due time; in flight by the end of their lease; drafts and those on hold by publish order; dead by time of
+        death, done by when they were. A page may be short, or empty, without being the last. A message that does not
+        change while the pages are read is in exactly one.
         """
 
     @abstractmethod
@@ -244,15 +244,16 @@ class Store(ABC):
         ``message``). Raises ``StoreError`` if there is no such message; ``BodyLost`` if its body is lost;
         ``BodyUnread`` if the disk does not return it now."""
 
-    def appended(self, entry: Entry) -> list[dict[str, Any]]:
-        """The parts that were appended to a message, in order. Raises ``BodyLost`` if one of them is lost."""
+    def appended(self, entry: Entry) -> list[dict[str, Any] | None]:
+        """The parts that were appended to a message, or the named parts of a draft, in order; None for one without a
+        value. Raises ``BodyLost`` if one of them is lost."""
         parts = [self.get_kv(part_fact(entry.key, number)) for number in range(1, entry.parts + 1)]
-        if None in parts:
-            raise BodyLost(entry.key, f"part {parts.index(None) + 1} of those that were appended is missing")
+        if parts.count(None) > entry.unset:
+            raise BodyLost(entry.key, f"part {parts.index(None) + 1} of those beside its body is missing")
         return parts
 
     def message(self, entry: Entry) -> bytes:
-        """As ``envelope``, with all parts that were appended."""
+        """As ``envelope``, with all parts beside it that have a value."""
         envelope = self.envelope(entry.key)
         return with_parts(envelope, self.appended(entry)) if entry.parts else envelope
 
@@ -278,6 +279,11 @@ class Store(ABC):
         for number, entry in enumerate(entries):
             self.folding += number > 0
             self.update(entry, before)
+
+    @abstractmethod
+    def replace(self, entry: Entry, envelope: bytes) -> None:
+        """Store another body and other headers of a message in place of those that it has, and its entry as ``update``
+        does, without a change of the state."""
 
     @abstractmethod
     def move(self, entry: Entry, source: str, before: State) -> None:

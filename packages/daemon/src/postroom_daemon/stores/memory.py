@@ -82,6 +82,10 @@ class MemoryStore(Store, Due, Pages):
         self._book.count(entry.queue, before, entry.state, entry.size)
         self._entries.set(entry.key, entry)
 
+    def replace(self, entry: Entry, envelope: bytes) -> None:
+        self._envelopes.set(entry.key, envelope)
+        self.update(entry, entry.state)
+
     def move(self, entry: Entry, source: str, before: State) -> None:
         self._book.count(source, before, None, entry.size)
         self._book.count(entry.queue, None, entry.state, entry.size)
@@ -213,7 +217,7 @@ class MemoryStore(Store, Due, Pages):
                 return (entry.lease_until, entry.seq)
             case State.DEAD | State.DONE:
                 return (entry.dead_at, entry.seq)
-            case State.HELD:
+            case State.HELD | State.DRAFTING:
                 return (entry.seq,)
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:

@@ -24,13 +24,14 @@ _STATES: Final = (
     mark("ready"),
     mark("delayed"),
     mark("gathering"),
+    mark("drafting"),
     mark("inflight"),
     mark("held"),
     mark("dead"),
     mark("done"),
 )  # also fields of Queue
 #: States that few queues have; shown if there is a message in them.
-_RARE: Final = ("gathering", "done")
+_RARE: Final = ("gathering", "drafting", "done")
 _PAGE: Final = 200
 
 
@@ -186,7 +187,7 @@ def _message_row(message: Mapping[str, Any]) -> Row:
         message["messageKey"],
         (
             Cell(short_key(message["messageKey"])),
-            Cell(str(message.get("priority", 0))),
+            Cell("-" if message.get("priority", 0) is None else str(message.get("priority", 0))),
             Cell(str(message.get("attempt", ""))),
             Cell(age(int(message.get("ageMs") or 0))),
             Cell(size(int(message.get("bytes") or 0))),

@@ -18,7 +18,7 @@ from ...model.request import Answer, MessageView
 _FORMS: Final = {"": Form.BINARY, "binary": Form.BINARY, "text": Form.TEXT, "json": Form.JSON}
 _NAMES: Final = {form: name for name, form in _FORMS.items() if name}
 #: Commands whose payload describes messages with bodies.
-_WITH_BODIES: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.ACK_AND_PUBLISH})
+_WITH_BODIES: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.SET, Command.ACK_AND_PUBLISH})
 
 
 def take_bodies(command: str, payload: dict[str, Any], body: bytes) -> CommandError | None:
@@ -92,7 +92,7 @@ def _shower(bodies: list[bytes]) -> Callable[[Any], dict[str, Any]]:
         bodies.extend([part.data for part in parts])
         shown = {**view.fields, **_described(parts[0], view.as_value)}
         shown["attributes"] = value_to_wire(view.attributes, view.as_value)
-        if len(parts) > 1 or GATHERED in view.fields:
+        if len(parts) > 1 or GATHERED in view.fields or parts[0].name:
             shown["parts"] = parts_to_wire(parts, view.as_value, _described)
         return shown
 

@@ -31,7 +31,7 @@ def show(view: Any) -> dict[str, Any]:
         return {**view.fields, "payload": view.text, "attributes": none}
     body = part_to_wire(view.parts[0], view.as_value)
     shown = {**view.fields, **body, "attributes": value_to_wire(view.attributes, view.as_value)}
-    if GATHERED in view.fields:
+    if GATHERED in view.fields or view.parts[0].name:
         shown["parts"] = parts_to_wire(view.parts, view.as_value)
     return shown
 

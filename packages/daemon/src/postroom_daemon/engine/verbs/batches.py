@@ -47,7 +47,7 @@ def ack_and_publish(context: Context, fields: Fields) -> Decision:
     items = _items(fields, "messages")
     _refuse_without_space(context)
     drafts = settle.acked(context, fields)
-    entry = context.store.get(fields["messageKey"])
+    entry = context.store.get(drafts[-1]["key"])
     assert entry is not None
     context.pending.take(entry)
     common = common_fields(Command.PUBLISH)
@@ -83,7 +83,10 @@ def _settled(
         if key in settled:
             raise CommandError(settled_code, f"{key} was settled by an item before this one")
         drafts = settle_one(context, one)
-        settled.add(key)
+        real = drafts[-1]["key"]
+        if real != key and real in settled:  # the item has the message's name
+            raise CommandError(settled_code, f"{key} was settled by an item before this one")
+        settled.add(real)
         return drafts, None
 
     return _each(_items(fields, "items"), decide)

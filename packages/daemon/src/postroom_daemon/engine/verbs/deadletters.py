@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from postroom_common.body import Message, preview
+from postroom_common.body import NO_PART, Message, preview
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
@@ -16,6 +16,7 @@ from ...policy.access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
+from ..replies import shown_priority
 from ..selection import Page, dead_cursor, dead_letters, select_dead
 from .addresses import (
     address_exists,
@@ -76,6 +77,8 @@ def _to_wire(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
         "preview": preview(message.body, fields["previewBytes"]) if message else "",
         "bytes": message.size if message else 0,
     }
+    if entry.name:
+        wire["name"] = entry.name
     if entry.lease_id:
         wire["leased"] = True
     if entry.phase == QUARANTINED:
@@ -92,15 +95,19 @@ def _complete(context: Context, entry: Entry, message: Message, failure: dict[st
     original: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "queue": entry.queue,
-        "priority": entry.priority,
+        "priority": shown_priority(entry),
         "createdAt": entry.created_wall,
         **message.carried,
     }
+    if entry.name:
+        original["name"] = entry.name
     if entry.target:
         original["targetConsumerId"] = entry.target
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     return {
-        "originalMessage": MessageView(original, True, None, message.parts, message.attributes or NO_ATTRIBUTES),
+        "originalMessage": MessageView(
+            original, True, None, message.parts or (NO_PART,), message.attributes or NO_ATTRIBUTES
+        ),
         "failure": failure,
         "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
     }
@@ -148,7 +155,7 @@ def reprocess_dlq(context: Context, fields: Fields) -> Decision:
 
     Pauses and limits of the queue do not apply, because the messages were accepted once. Another queue requires the
     permission ``operate`` there as well. Raises ``CommandError`` (ERR_FORBIDDEN, ERR_DLQ_NOT_FOUND,
-    ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST)."""
+    ERR_QUEUE_NOT_FOUND, ERR_BAD_STATE for a draft that was abandoned, and ERR_INVALID_REQUEST)."""
     target = fields["to"]
     problem = queue_name_problem(target) if target else None
     if problem:
@@ -157,12 +164,15 @@ def reprocess_dlq(context: Context, fields: Fields) -> Decision:
         context.require(Verb.OPERATE, target)
         refuse_address(context, target)
     page = _selected(context, fields)
+    if fields["messageKey"] and page.entries[0].unset:
+        raise CommandError(ErrorCode.BAD_STATE, f"{page.entries[0].key} was abandoned as a draft: parts have no value")
+    page = Page([entry for entry in page.entries if not entry.unset], page.next)
     drafts: list[Draft] = []
     if target and page.entries and context.store.queue(target) is None:
         drafts.append(queue_created(context, target))
     drafts += [_reprocessed(context, entry, target) for entry in page.entries]
     if fields["messageKey"] and not fields["dryRun"]:
-        data = {"messageKey": fields["messageKey"], "reprocessed": True}
+        data = {"messageKey": page.entries[0].key, "reprocessed": True}
         return Decision(drafts, reply={"as": "data", "data": data})
     return _paged(context, fields, drafts, page, "reprocessed")
 

@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from postroom_common.body import CARRIED, GATHERED, check_gathered_part, check_part, with_parts
+from postroom_common.body import CARRIED, DRAFT, GATHERED, check_gathered_part, check_part, with_parts
 from postroom_common.errors import CommandError, ConfigurationError
 from postroom_common.events import raw_json
 from postroom_common.policy import Layer, read_layer
 from postroom_common.protocol import (
+    DELAY_MS_LIMIT,
     HISTORY_LIMIT,
+    NO_PRIORITY,
     TEXT_LIMIT,
     Command,
     ErrorCode,
@@ -27,6 +29,7 @@ from ...model.records import (
     CLAIM_END,
     FACT_DRAINING,
     FACT_POLICY_PATTERNS,
+    NAME,
     ORDERED,
     SCHEDULE,
     Entry,
@@ -36,13 +39,14 @@ from ...model.records import (
 from ...policy.policies import override_to_wire
 from ..fields import read_fields
 from ..schedules import MISSED, Plan
+from .drafting import names_of_parts
 from .policies import read_patterns
 from .schedules import PUBLISHED
 from .terminations import QUARANTINED
 
 #: The fields of a message that are texts, and those that are numbers.
 _TEXTS: Final = (
-    "key", "queue", "state", "target", "lease", "consumer", "uid", "phase", "reason", "orderingKey", "claim",
+    "key", "queue", "state", "target", "lease", "consumer", "uid", "phase", "reason", "orderingKey", "claim", "name",
 )  # fmt: skip
 _NUMBERS: Final = (
     "published",
@@ -79,11 +83,13 @@ _SCHEDULE_TEXTS: Final = ("queue", "cron", "timezone", "missed")
 
 
 class Exported(NamedTuple):
-    """A message of another root: its entry, its failed attempts and its body, with all parts."""
+    """A message of another root: its entry, its failed attempts and its body, with all parts; but the named parts of
+    one that was drafted are in ``named``, in order, None for one that has no value."""
 
     entry: Entry
     history: list[dict[str, Any]]
     body: bytes
+    named: list[dict[str, Any] | None]
 
 
 def exported_queue(data: Any) -> QueueRecord:
@@ -132,7 +138,7 @@ def exported_message(data: Any) -> Exported:
         if type(value) is not int or not 0 <= value <= _LARGEST:
             raise invalid(what, f"{name} must be a whole number from 0 to 2^53")
     priority = data.get("priority", 0)
-    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+    if type(priority) is not int or not (-(2**31) <= priority < 2**31 or priority == NO_PRIORITY):
         raise invalid(what, "priority must be a whole number of 32 bits")
     queue = data.get("queue", "")
     problem = queue_name_problem(queue)
@@ -148,8 +154,11 @@ def exported_message(data: Any) -> Exported:
     if data.get("fallbackEngineMs") and not data.get("target"):
         raise invalid(what, "fallbackEngineMs is when its target ends, and it has no target")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
-    entry.parts = 0
-    return Exported(entry, _history(data, what), _body(data, what))
+    body, named = _body(data, what)
+    entry.parts, entry.unset = 0, named.count(None)
+    if not (entry.unset if entry.state is State.DRAFTING else not entry.unset or entry.state is State.DEAD):
+        raise invalid(what, f"a message is {State.DRAFTING} as long as one of its named parts has no value")
+    return Exported(entry, _history(data, what), body, named)
 
 
 def _history(data: dict[str, Any], what: str) -> list[dict[str, Any]]:
@@ -164,14 +173,19 @@ def _history(data: dict[str, Any], what: str) -> list[dict[str, Any]]:
     return history
 
 
-def _body(data: dict[str, Any], what: str) -> bytes:
+def _body(data: dict[str, Any], what: str) -> tuple[bytes, list[dict[str, Any] | None]]:
     envelope = data.get("message")
-    if type(envelope) is not dict or set(envelope) - {"parts", "attributes", GATHERED, *CARRIED}:
+    if type(envelope) is not dict or set(envelope) - {"parts", "attributes", DRAFT, GATHERED, *CARRIED}:
         raise invalid(what, "message must be an object with parts, and nothing that is unknown")
     parts, appended = envelope.get("parts"), data.get("appended", [])
     if GATHERED in envelope:
-        return _gathered(envelope, parts, appended, what)
-    if type(parts) is not list or len(parts) != 1 or appended:
+        return _gathered(envelope, parts, appended, what), []
+    named = _named(envelope, appended, what) if DRAFT in envelope else []
+    if named:
+        parts = [] if parts == [] else None
+    elif type(parts) is not list or len(parts) != 1 or appended:
+        parts = None
+    if parts is None:
         raise invalid(what, "message.parts must be an array of one part, and only a gathered message has more")
     for part in [*parts, *([envelope["attributes"]] if "attributes" in envelope else [])]:
         fault = check_part(part)
@@ -180,7 +194,27 @@ def _body(data: dict[str, Any], what: str) -> bytes:
     for name in CARRIED:
         if type(envelope.get(name, "")) not in (str, int, float):
             raise invalid(what, f"message.{name} must be a string or a number")
-    return raw_json(envelope)
+    return raw_json(envelope), named
+
+
+def _named(envelope: dict[str, Any], beside: Any, what: str) -> list[dict[str, Any] | None]:
+    """The named parts of a message that was drafted."""
+    draft = envelope[DRAFT]
+    names = draft.get("parts") if type(draft) is dict and not set(draft) - {"parts", "ttlMs"} else None
+    ttl = draft.get("ttlMs", 1) if names else None
+    if type(names) is not list or type(ttl) is not int or not 1 <= ttl <= DELAY_MS_LIMIT:
+        raise invalid(what, f"message.{DRAFT} must have the names of its parts, and perhaps ttlMs")
+    try:
+        is_right = names_of_parts(names) == names
+    except CommandError as error:
+        raise invalid(what, error.message) from None
+    if not is_right or type(beside) is not list or len(beside) != len(names):
+        raise invalid(what, "appended must be an array with each of its named parts, or null for one without a value")
+    for name, part in zip(names, beside, strict=True):
+        fault = check_part(part) if part is not None else None
+        if fault or (part is not None and part.get("name") != name):
+            raise invalid(what, fault or f"the part {name!r} has another name")
+    return beside
 
 
 def _gathered(envelope: dict[str, Any], parts: Any, appended: Any, what: str) -> bytes:
@@ -251,7 +285,7 @@ def exported_fact(data: Any) -> ExportedFact | None:
         return ExportedDrain()
     if name == FACT_POLICY_PATTERNS:
         return _policy_patterns(value, what)
-    if name.startswith((CLAIM_END, "dlq:")):
+    if name.startswith((CLAIM_END, NAME, "dlq:")):
         return None
     raise invalid(what, "no fact is called so")
 

@@ -14,7 +14,7 @@ import orjson
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Layer
-from postroom_common.protocol import ErrorCode, ReasonCode, State
+from postroom_common.protocol import ErrorCode, ReasonCode, State, birthplace, named_key
 
 from ...model.records import NO_LAYER, SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
 from ..context import Context, Decision, Draft
@@ -31,6 +31,7 @@ from .exported import (
     exported_queue,
 )
 from .gathering import EVERYONE
+from .lookup import find_message
 from .schedules import SCHEDULES_LIMIT
 
 #: The failure of a dead letter that was exported without its history.
@@ -173,7 +174,7 @@ class _EventWriter:
             ]
         due = self._here(entry.due) if entry.state in _WAITING else 0
         waits = due > self._context.now.engine
-        self._publish(message, due if waits and not failures else 0)
+        self._publish(message, due if waits and not failures and not message.named else 0)
         was_reprocessed = self._fail_all(entry, failures, due)
         counted = failures[-1]["attempt"] if failures and not was_reprocessed else 0
         if entry.state is State.DONE:
@@ -185,7 +186,7 @@ class _EventWriter:
             at = self._here(entry.leased_at or entry.created)
             lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # a released delivery does not count
             self._about(EventType.RELEASED, entry, engineMs=at, lease=lease, attempt=entry.attempt)
-        if waits and was_reprocessed:  # restore its delay
+        if waits and (was_reprocessed or (message.named and not failures)):  # restore its delay
             self._about(EventType.HELD, entry)
             self._about(EventType.UNHELD, entry, dueEngineMs=due)
         if entry.state is State.HELD:
@@ -195,6 +196,8 @@ class _EventWriter:
         """Publish it, to be ready at ``due`` (0: at once)."""
         entry = message.entry
         facts: Draft = {"engineMs": self._here(entry.created), "wallMs": entry.created_wall}
+        if entry.name and not find_message(self._context, named_key(birthplace(entry.key), entry.name)):
+            facts["name"] = entry.name  # else a message of this root has it
         options = {
             "priority": entry.priority,
             "dueEngineMs": due,
@@ -208,9 +211,27 @@ class _EventWriter:
         facts |= {name: value for name, value in options.items() if value}
         if due and entry.state is State.GATHERING:
             facts["gathering"] = EVERYONE
-        if entry.claim and self._claimable(entry.queue, entry.claim):
-            facts["claim"] = {"name": entry.claim}
+        claim = {"claim": {"name": entry.claim}} if entry.claim and self._claimable(entry.queue, entry.claim) else {}
+        if message.named:
+            facts["drafting"] = len(message.named)
+        elif claim:
+            facts |= claim
         self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))
+        if message.named:
+            self._set_parts(message, self._end(entry.expires), claim)
+
+    def _set_parts(self, message: Exported, expires: int, claim: Draft) -> None:
+        """Set the named parts of a message that have a value; it expires at a time if it is ready with the last."""
+        entry, unset, size = message.entry, len(message.named), len(message.body)
+        at = self._here(entry.created)
+        for number, part in enumerate(message.named, 1):
+            if part is None:
+                continue
+            unset, size = unset - 1, size + len(orjson.dumps(part))
+            facts: Draft = {"part": number, "bytes": size, "unset": unset, "content": part}
+            if not unset:
+                facts |= claim | {"state": State.READY} | ({"expiresEngineMs": expires} if expires else {})
+            self._about(EventType.PART_SET, entry, engineMs=at, **facts)
 
     def _claimable(self, queue: str, claim: str) -> bool:
         """Whether no message of this root has the claim."""

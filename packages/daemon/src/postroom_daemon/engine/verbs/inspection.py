@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import preview
+from postroom_common.body import preview, value_to_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
@@ -23,7 +23,7 @@ from ...policy.access_rules import Verb
 from ..context import Context, Decision, Work
 from ..fields import Fields
 from ..filters import Filter
-from ..replies import stored_to_wire
+from ..replies import shown_priority, stored_to_wire
 from ..selection import Page, select, select_leases
 from .lookup import as_of, check_payload_as, message_at, message_of, named_states
 
@@ -53,6 +53,7 @@ def get_message(context: Context, fields: Fields) -> Decision:
     key, payload_as = fields["messageKey"], fields["payloadAs"]
     check_payload_as(fields)
     entry = message_at(context, key, Verb.BROWSE)
+    key = entry.key if entry else key
     data: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
     if entry:
         is_short = payload_as == "none"
@@ -157,8 +158,8 @@ def _browsed(context: Context, entry: Entry, fields: Fields) -> MessageView | di
     message = message_of(context, entry)
     if message is None:
         return _facts(context, entry) | {"preview": "", "bytes": 0, "bodyLost": True}
-    body = message.body
-    return _facts(context, entry) | {"preview": preview(body, fields["previewBytes"]), "bytes": message.size}
+    shown = preview(message.body, fields["previewBytes"]) if message.parts else ""
+    return _facts(context, entry) | {"preview": shown, "bytes": message.size}
 
 
 def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | dict[str, Any]:
@@ -166,6 +167,9 @@ def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | d
     if message is None:
         return facts | {"bodyLost": True}
     view = stored_to_wire(entry, message, as_value, entry.attempt)
+    if not message.parts:  # a draft of which no part is set
+        attributes = value_to_wire(view.attributes, as_value)
+        return facts | view.fields | {"payload": None, "attributes": attributes, "parts": [], "bytes": 0}
     view.fields = facts | view.fields | {"bytes": message.size}
     return view
 
@@ -178,14 +182,14 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
         "messageId": message_id_of(entry.key),
         "queue": entry.queue,
         "state": entry.state,
-        "priority": entry.priority,
+        "priority": shown_priority(entry),
         "attempt": entry.attempt,
         "createdAt": entry.created_wall,
         "ageMs": now.engine - entry.created,
     }
-    texts = {"targetConsumerId": entry.target, "orderingKey": entry.order_key, "phase": entry.phase}
+    texts = {"targetConsumerId": entry.target, "orderingKey": entry.order_key, "phase": entry.phase, "name": entry.name}
     times = {"expiresEngineMs": entry.expires, "targetFallbackEngineMs": entry.fallback, "deliverAt": entry.due_wall}
-    own = {"retryLimit": entry.retry_limit}
+    own = {"retryLimit": entry.retry_limit, "unset": entry.unset}
     shown |= {name: value for name, value in (texts | times | own).items() if value}
     if entry.state in (State.DELAYED, State.GATHERING, State.HELD) and entry.due > now.engine:
         shown["availableAtEngineMs"] = entry.due

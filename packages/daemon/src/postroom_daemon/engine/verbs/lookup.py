@@ -7,16 +7,17 @@ from typing import Any, Final
 
 from postroom_common.body import Message, decode_message
 from postroom_common.errors import CommandError
+from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, State, birthplace
 
-from ...model.records import Entry, QueueRecord
+from ...model.records import Entry, QueueRecord, name_fact
 from ...policy.access_rules import Verb
 from ...stores.errors import BodyLost, BodyUnread
-from ..context import Context
+from ..context import Context, Unfolded
 from ..fields import Fields
 
 #: States that are newer than the published vectors.
-_LATER: Final = (State.GATHERING, State.DONE)
+_LATER: Final = (State.GATHERING, State.DRAFTING, State.DONE)
 
 
 def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecord:
@@ -33,10 +34,27 @@ def message_at(context: Context, key: str, verb: Verb) -> Entry | None:
     """A message in any state in a queue in which the user has a permission; None if it does not exist. Raises
     ``CommandError`` (ERR_FORBIDDEN), for a missing message by the queue in its key, so that nobody can tell the cases
     apart."""
-    entry = context.store.get(key)
+    entry = find_message(context, key)
     if verb not in context.access.free:
         context.require(verb, entry.queue if entry else birthplace(key))
     return entry
+
+
+def find_message(context: Context, key: str) -> Entry | None:
+    """The message with a key, which may have the message's name in place of its id (``named_key``); None if it does not
+    exist. Raises ``Unfolded`` if a message that was found by its name is about to change."""
+    entry = context.store.get(key)
+    if entry is None:
+        real = context.store.get_kv(name_fact(key))
+        if real in context.unfolded_keys:
+            raise Unfolded(f"{real} changes")
+        entry = context.store.get(real) if real else None
+    return entry
+
+
+def policy_of(context: Context, queue: str) -> Policy:
+    """The policy in force for a queue."""
+    return context.policies.effective(queue, context.store.queue(queue))
 
 
 def existing_message(context: Context, key: str, verb: Verb) -> Entry:

@@ -27,6 +27,7 @@ _ANY: Final = "any"
 #: States of the backlog, in the order in which a request visits them, so that it does not miss a message that becomes
 #: due or is unheld meanwhile.
 WAITING: Final = (State.HELD, State.GATHERING, State.DELAYED, State.READY)
+_PURGED: Final = (State.DRAFTING, *WAITING)
 
 
 def hold(context: Context, fields: Fields) -> Decision:
@@ -66,7 +67,7 @@ def purge(context: Context, fields: Fields) -> Decision:
     (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
     record = existing_queue(context, fields["queue"], Verb.OPERATE)
     queue, is_any = record.name, fields["state"] == _ANY
-    selected = _selected(context, fields, queue, (*WAITING, State.DEAD, State.DONE))
+    selected = _selected(context, fields, queue, _PURGED, State.DEAD, State.DONE)
     entries = selected.entries
     if not is_any:
         entries = [entry for entry in entries if not entry.lease_id and entry.phase != QUARANTINED]
@@ -157,15 +158,16 @@ _IN_FLIGHT: Final = "what is in flight is its consumer's until the lease ends"
 _AGAIN: Final = "again."
 
 
-def _selected(context: Context, fields: Fields, queue: str, allowed: tuple[State, ...]) -> Page:
-    """A page of the messages that a request changes, without those that are published after its first page.
+def _selected(context: Context, fields: Fields, queue: str, usual: tuple[State, ...], *others: State) -> Page:
+    """A page of the messages that a request changes, in the ``usual`` states unless it names one of these or of
+    ``others``; without those that are published after its first page.
 
     When a message with an ordering key is removed, the next one of the key may appear before the page, which requires
     another pass. Raises ``CommandError`` for an invalid state, filter or cursor.
     """
-    states: tuple[State, ...] = WAITING
+    states, allowed = usual, (*usual, *others)
     if fields["state"] == _ANY and State.DEAD in allowed:
-        states = (*WAITING, State.INFLIGHT, State.DEAD, State.DONE)
+        states = (*usual, State.INFLIGHT, State.DEAD, State.DONE)
     elif fields["state"]:
         if fields["state"] not in allowed:
             why = f": {_IN_FLIGHT}" if fields["state"] == State.INFLIGHT else ""
@@ -205,4 +207,6 @@ def _movable(entry: Entry) -> Entry:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is a dead letter: reprocess_dlq brings it back")
     if entry.state is State.DONE:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is done")
+    if entry.state is State.DRAFTING:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is a draft: set its parts first")
     return entry

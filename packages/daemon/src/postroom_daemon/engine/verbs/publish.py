@@ -15,6 +15,7 @@ from postroom_common.policy import Layer, Policy
 from postroom_common.protocol import (
     FIELDS,
     MATCHED_QUEUES_LIMIT,
+    NO_PRIORITY,
     REQUEST_BYTES_CEILING,
     RETRY_LIMIT_LIMIT,
     Command,
@@ -66,7 +67,7 @@ Outcome = tuple[list[Draft], dict[str, Any] | None]
 determine it (see ``replies``)."""
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """A queue to which the principal may publish now: its record, if it exists, its policy, and whether that accepts
     every message. ``created_with`` is the layer of its policy if this request creates it, or one before it did."""
 
@@ -84,7 +85,7 @@ def publish(context: Context, fields: Fields) -> Decision:
     if open_policy is None:
         if not queue:
             return _publish_to_matching(context, fields)
-        target = _target(context, fields)
+        target = target_of(context, fields)
         if target.record is None or not target.is_open:
             return _decision(*_admitted(context, fields, target))
         open_policy = target.policy
@@ -172,10 +173,10 @@ def admit(context: Context, fields: Fields) -> Outcome:
         return [_accepted(context, fields, open_policy)], None
     if not queue:
         raise CommandError(ErrorCode.INVALID_REQUEST, "queuePattern is not possible for one of several messages")
-    return _admitted(context, fields, _target(context, fields))
+    return _admitted(context, fields, target_of(context, fields))
 
 
-def _admitted(context: Context, fields: Fields, target: _Target) -> Outcome:
+def _admitted(context: Context, fields: Fields, target: Target) -> Outcome:
     """Decide about a message for a queue that takes messages now."""
     queue, pending = fields["queue"], context.pending
     record, policy, is_open, created_with = target
@@ -263,7 +264,7 @@ def _record_created(context: Context, made: list[Draft]) -> None:
             context.pending.created_with[draft["queue"]] = draft["createdWith"]
 
 
-def _target(context: Context, fields: Fields) -> _Target:
+def target_of(context: Context, fields: Fields) -> Target:
     """The queue to which a request publishes. Raises ``CommandError``: ERR_INVALID_REQUEST, ERR_FORBIDDEN, ERR_PAUSED,
     ERR_DRAINING, ERR_STORAGE_FULL."""
     queue = fields["queue"]
@@ -278,7 +279,7 @@ def _target(context: Context, fields: Fields) -> _Target:
     policy, is_open = context.policies.applied(queue, shown)
     if policy.measured:
         context.statistics.measure(queue, context.now.engine)
-    return _Target(record, policy, is_open, created_with)
+    return Target(record, policy, is_open, created_with)
 
 
 def _check_place(fields: Fields) -> None:
@@ -347,11 +348,10 @@ def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Par
     ``CommandError``."""
     if fields["traceparent"]:
         check_trace(fields["traceparent"])
-    attributes, priority = None, fields["priority"]
+    attributes = None
     if fields["attributes"] not in _NO_ATTRIBUTES:
         attributes = value_from_wire(fields["attributes"])
-        if priority is None:
-            priority = _priority_of(attributes)
+    priority = priority_of(fields, attributes)
     if priority:
         draft["priority"] = priority
     if fields["delayMs"] or fields["deliverAt"] is not None:
@@ -423,7 +423,17 @@ def _set_due(draft: Draft, fields: Fields, now: Now) -> None:
         draft["dueEngineMs"] = due
 
 
-def _priority_of(attributes: Part) -> int:
+def priority_of(fields: Fields, attributes: Part | None) -> int:
+    """The priority of a message. Raises ``CommandError`` for one that is to have one and none."""
+    given: int | None = fields["priority"]
+    if fields["noPriority"]:
+        if given is not None:
+            raise CommandError(ErrorCode.INVALID_REQUEST, "give priority or noPriority, not both")
+        return NO_PRIORITY
+    return _priority_in(attributes) if given is None and attributes else given or 0
+
+
+def _priority_in(attributes: Part) -> int:
     """``attributes.priority``, which applies if the field ``priority`` is absent."""
     if b'"priority"' not in attributes.data:
         return 0

@@ -19,7 +19,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..replies import delivery_to_wire
 from .lookup import check_payload_as, existing_message
-from .terminations import QUARANTINED, abandoned, about, died, failure
+from .terminations import QUARANTINED, abandoned, about, died, failure, kept
 
 #: Used for every message, and slow to look up in their classes.
 _ACKED: Final = EventType.ACKED
@@ -35,16 +35,19 @@ def ack(context: Context, fields: Fields) -> Decision:
 
 def acked(context: Context, fields: Fields) -> list[Draft]:
     """The event of an ``ack``. Raises what that raises."""
-    entry = _leased_message(context, fields, is_active=True)
+    entry = leased_message(context, fields, is_active=True)
     queue = entry.queue
     draft: Draft = {"type": _ACKED, "queue": queue, "key": entry.key, "lease": entry.lease_id}
     keep = context.keeps.get(queue)
     if keep is None:
         keep = context.keeps[queue] = context.policies.effective(queue, context.store.queue(queue)).done_keep
     if keep != "none" and entry.state is not _DEAD:
-        draft["keep"] = keep
-    elif entry.claim:
-        draft["claim"] = entry.claim
+        draft |= kept(context, entry, keep)
+    else:
+        if entry.claim:
+            draft["claim"] = entry.claim
+        if entry.name:
+            draft["name"] = entry.name
     draft["heldMs"] = context.now.engine - entry.leased_at
     return [draft]
 
@@ -57,7 +60,7 @@ def nack(context: Context, fields: Fields) -> Decision:
 
 def nacked(context: Context, fields: Fields) -> list[Draft]:
     """The events of a ``nack``. Raises what that raises."""
-    entry = _leased_message(context, fields, is_active=True)
+    entry = leased_message(context, fields, is_active=True)
     reason = fields["reason"]
     if entry.state is State.DEAD:
         return [_released_dead_letter(entry)]
@@ -69,7 +72,7 @@ def nacked(context: Context, fields: Fields) -> list[Draft]:
 def release(context: Context, fields: Fields) -> Decision:
     """Return a message as if it had not been delivered: to its place, or to the end if the policy says so and a
     consumer got it. Raises ``CommandError`` unless the caller has its lease."""
-    entry = _leased_message(context, fields)
+    entry = leased_message(context, fields)
     draft = _released(entry)
     if fields["undelivered"]:
         draft["undelivered"] = True
@@ -81,7 +84,7 @@ def release(context: Context, fields: Fields) -> Decision:
 def extend_lease(context: Context, fields: Fields) -> Decision:
     """Make a lease last ``visibilityTimeoutSec`` from now (default: the policy's, for the phase that it is in). Raises
     what ``release`` raises."""
-    entry = _leased_message(context, fields)
+    entry = leased_message(context, fields)
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     duration = lease_ms(policy, fields)
     if entry.phase == ORDERED and policy.ordered_ms and fields["visibilityTimeoutSec"] is None:
@@ -94,7 +97,7 @@ def activate(context: Context, fields: Fields) -> Decision:
     (default: the policy's). One that is active stays as it is. The answer has the message. Raises what ``release``
     raises, ERR_INVALID_REQUEST for an unknown ``payloadAs``, and ``BodyLost`` or ``BodyUnread``."""
     check_payload_as(fields)
-    entry = _leased_message(context, fields)
+    entry = leased_message(context, fields)
     context.store.message(entry)
     if entry.phase != ORDERED:
         shown = entry.lease_until, entry.attempt, fields["payloadAs"], context.store, context.policies, context.now
@@ -243,7 +246,7 @@ def _address(context: Context, queue: str) -> str:
     return dlq_name(queue, context.policies.effective(queue, context.store.queue(queue)))
 
 
-def _leased_message(context: Context, fields: Fields, is_active: bool = False) -> Entry:
+def leased_message(context: Context, fields: Fields, is_active: bool = False) -> Entry:
     """The message that the caller has leased; ``is_active``: its lease must not be in the first phase.
 
     Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH, ERR_BAD_STATE,

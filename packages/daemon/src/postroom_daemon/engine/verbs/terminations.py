@@ -6,10 +6,14 @@ from collections import deque
 from dataclasses import replace
 from typing import Any, Final
 
+import orjson
+
+from postroom_common.body import headers_of
 from postroom_common.events import EventType
 from postroom_common.protocol import ReasonCode, State
 
 from ...model.records import Entry
+from ...stores.errors import BodyLost, BodyUnread
 from ..context import Context, Draft
 
 #: The phase of a quarantined dead letter, which only a request with its key can reprocess.
@@ -30,10 +34,12 @@ def about(type_: EventType, entry: Entry) -> Draft:
 
 
 def gone(type_: EventType, entry: Entry) -> Draft:
-    """An event that removes a message, and its claim with it."""
+    """An event that removes a message, and its claim and its name with it."""
     draft = about(type_, entry)
     if entry.claim:
         draft["claim"] = entry.claim
+    if entry.name:
+        draft["name"] = entry.name
     return draft
 
 
@@ -86,8 +92,20 @@ def abandoned(context: Context, entry: Entry, reason: str) -> list[Draft]:
         return dropped(entry, ReasonCode.ABANDONED, reason)
     drafts = died(context, entry, failure(entry, ReasonCode.ABANDONED, reason))
     if drafts[-1]["type"] is EventType.DIED:
-        drafts[-1]["keep"] = policy.abandon_keep
+        drafts[-1] |= kept(context, entry, policy.abandon_keep)
     return drafts
+
+
+def kept(context: Context, entry: Entry, keep: str) -> Draft:
+    """What the event of an outcome says of what is kept of a message: ``message`` or ``headers``. A message whose body
+    cannot be read stays as it is."""
+    if keep == "headers":
+        try:
+            envelope = headers_of(context.store.envelope(entry.key))
+        except (BodyLost, BodyUnread):
+            return {"keep": "message"}
+        return {"keep": keep, "bytes": len(envelope), "message": orjson.Fragment(envelope)}
+    return {"keep": keep}
 
 
 def _evict(context: Context, queue: str, most: int) -> list[Draft]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from postroom_common.protocol import State as MessageState
+from postroom_common.protocol import birthplace, named_key
 
 from ...model.records import (
     FACT_CLOCK,
@@ -17,6 +18,7 @@ from ...model.records import (
     claim_fact,
     dlq_fact,
     entry_from_json,
+    name_fact,
     no_counts,
 )
 from ...observe.state import of_store
@@ -30,10 +32,12 @@ from .rebuilt import Rebuilt, RebuiltMessage, lies_in
 #: Attributes of a message that never change, except that a message may be moved to another queue.
 FIXED: Final = (
     "queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid", "retry_limit",
+    "name",
 )  # fmt: skip
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
     "expires", "fallback", "claim", "holder_uid", "returned_seq", "parts",
+    "unset",
 )  # fmt: skip
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
@@ -120,6 +124,8 @@ class Comparison:
         self._counts.setdefault(message["queue"], _Counted()).add(message)
         if "claim" in message:
             self._claimed[claim_fact(message["queue"], message["claim"])] = message["key"]
+        if "name" in message:
+            self._claimed[name_fact(named_key(birthplace(message["key"]), message["name"]))] = message["key"]
 
     # --- messages ---------------------------------------------------------------------------------------------
 

@@ -1,16 +1,16 @@
-"""Compare the key-values of a store with the journal: claims, schedules, policy patterns, and whether the root is
-draining."""
+"""Compare the key-values of a store with the journal: claims, names of messages, schedules, policy patterns, and
+whether the root is draining."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE, claim_end_fact
+from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, NAME, SCHEDULE, claim_end_fact
 from .findings import Finding, Kind
 
 #: Prefixes of key-values that the journal defines. Ends of claims follow from the claims.
-KV_PREFIXES: Final = (CLAIM, FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE)
+KV_PREFIXES: Final = (CLAIM, NAME, FACT_DRAINING, FACT_POLICY_PATTERNS, SCHEDULE)
 
 
 class RebuiltKv(NamedTuple):
@@ -41,7 +41,7 @@ def corrections(
 ) -> Iterator[Correction]:
     """All wrong key-values of a store, ``found``, which has folded the journal up to event ``at``.
 
-    ``claimed`` are the claims of existing messages, with their keys; None if the messages may be ahead of the
+    ``claimed`` are the claims and names of existing messages, with their keys; None if the messages may be ahead of the
     key-values. Values defined by events up to ``doubt`` are not trusted, since later events are missing. ``complete``:
     the journal defines all of them.
     """
@@ -60,8 +60,9 @@ def corrections(
         elif claimed is None:
             continue
         elif name in claimed:
-            right[name] = {"key": claimed[name], "untilEngineMs": 0}
-        elif name.startswith(CLAIM) and not right[name]["untilEngineMs"]:
+            key = claimed[name]
+            right[name] = key if name.startswith(NAME) else {"key": key, "untilEngineMs": 0}
+        elif name.startswith(NAME) or (name.startswith(CLAIM) and not right[name]["untilEngineMs"]):
             right[name] = None
     right |= _ends(right)
     for name in sorted(found.keys() | right.keys()):
@@ -94,6 +95,8 @@ def _finding(name: str, found: Any, right: Any) -> Finding:
         queue, _, claim = rest.rpartition("\0")
         noted = "is not known" if right else "is known, and there is none"
         return Finding(Kind.CLAIM_WRONG, queue, f"{claim}: its end at {int(until)} {noted}")
+    if name.startswith(NAME):
+        return Finding(Kind.NAME_WRONG, name.removeprefix(NAME), text)
     if name.startswith(SCHEDULE):
         return Finding(Kind.SCHEDULE_WRONG, name.removeprefix(SCHEDULE), text)
     if name == FACT_POLICY_PATTERNS:

@@ -48,6 +48,7 @@ class Kind(StrEnum):
     QUEUE_WRONG = "queue-wrong"
     DLQ_NAME = "dlq-name"
     CLAIM_WRONG = "claim-wrong"
+    NAME_WRONG = "name-wrong"
     SCHEDULE_WRONG = "schedule-wrong"
     DRAIN_WRONG = "drain-wrong"
     POLICY_PATTERNS_WRONG = "policy-patterns-wrong"
@@ -160,6 +161,7 @@ RULES: Final[dict[Kind, Advice]] = {
         "a deduplication key is in use, or free, contrary to its events",
         "sets it to what the events say",
     ),
+    Kind.NAME_WRONG: Advice("a message is not found by its name, or another one is", "sets it to what the events say"),
     Kind.SCHEDULE_WRONG: Advice("a schedule differs from its events", "sets it to what the events say"),
     Kind.DRAIN_WRONG: Advice(
         "the root is draining, or is not, contrary to its events", "sets it to what the events say"

@@ -105,7 +105,7 @@ class Fixer:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        events = self._published({one.said.entry.key: one.said.entry.seq for one in waiting if one.said})
+        events = self._published([one.said for one in waiting if one.said])
         for one in waiting:
             event = events.get(one.finding.where)
             if one.said is None or event is None:
@@ -125,17 +125,21 @@ class Fixer:
         self.changed = True
         self._done(finding, text)
 
-    def _published(self, wanted: dict[str, int]) -> dict[str, Event]:
-        """The published events of messages that the journal has, by key."""
-        wanted = {key: seq for key, seq in wanted.items() if seq}
+    def _published(self, messages: list[RebuiltMessage]) -> dict[str, Event]:
+        """The published events of messages that the journal has, by key, with the bodies that were set later."""
+        wanted = {said.entry.key: said for said in messages if said.entry.seq}
         found: dict[str, Event] = {}
         if not wanted:
             return found
-        last = max(wanted.values())
-        for request in read_requests(self._settings.journal_root, min(wanted.values()), lambda damage: None):
+        first = min(said.entry.seq for said in wanted.values())
+        last = max(max(said.entry.seq, said.set_by) for said in wanted.values())
+        for request in read_requests(self._settings.journal_root, first, lambda damage: None):
             for event in request.events:
-                if event["type"] == EventType.PUBLISHED and event["key"] in wanted:
-                    found[event["key"]] = event
+                key = event.get("key")
+                if event["type"] == EventType.PUBLISHED and key in wanted:
+                    found[key] = event
+                elif key in found and event["id"] == wanted[key].set_by:
+                    found[key] |= {"message": event["message"]}
             if request.events[-1]["id"] >= last:
                 break
         return found

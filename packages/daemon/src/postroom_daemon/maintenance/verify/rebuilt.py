@@ -35,6 +35,7 @@ _STATE: Final = frozenset({"state"})
 #: a dead letter stays dead.
 _ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
     EventType.PART_APPENDED: frozenset({"parts"}),
+    EventType.PART_SET: frozenset({"unset"}),
     EventType.LEASED: _LEASE | {"attempt", "phase"},
     EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
     EventType.ACTIVATED: _STATE | {"attempt", "lease_until", "phase"},
@@ -66,7 +67,9 @@ def attributes_of(event: Event) -> frozenset[str]:
     attempt = frozenset({"attempt"}) if "attempt" in event else frozenset()
     of_lease = event["type"] == EventType.RELEASED and event.get("state") != State.DEAD
     phase = frozenset({"phase"}) if of_lease else frozenset()
-    parts = frozenset({"parts"}) if event.get("keep") == "headers" else frozenset()
+    parts = frozenset({"parts", "unset"}) if event.get("keep") == "headers" else frozenset()
+    if event["type"] == EventType.PART_SET and "state" in event:  # it has become ready
+        returned |= {"state", "expires", "fallback", "claim"}
     return _ATTRIBUTES.get(event["type"], frozenset()) | due | returned | attempt | phase | parts
 
 
@@ -74,6 +77,8 @@ def states_possible(event: Event) -> list[State | None]:
     """The states that its message may have had before an event, the usual one first."""
     if event["type"] == EventType.RELEASED:  # it names the former state
         return [State.DEAD if event.get("state") == State.DEAD else State.INFLIGHT]
+    if event["type"] == EventType.PART_SET and not event["unset"] and "state" not in event:
+        return [State.READY]
     return states_before(EventType(event["type"]))
 
 
@@ -82,7 +87,9 @@ def claims_ended(event: Event) -> list[str]:
     if event["type"] == EventType.CLAIMS_ENDED:
         return [claim_fact(queue, claim) for queue, claim in event["claims"]]
     claim = event.get("claim")
-    return [claim_fact(event["queue"], claim)] if type(claim) is str else []
+    if type(claim) is dict:
+        claim = claim.get("replaces")
+    return [claim_fact(event["queue"], claim)] if claim else []
 
 
 #: Requests that are folded in one transaction, messages that are read in one.
@@ -97,7 +104,7 @@ _BODY: Final = "body"
 class RebuiltMessage(NamedTuple):
     """A message by the journal. ``event`` is the last one about it, ``known`` the changing attributes that the journal
     defines (None: all). An entry with ``seq`` 0 was published before the journal begins. ``appended`` are the parts
-    that were appended to its body, if all of them are known."""
+    beside its body, if all of them are known; ``set_by`` is the event that replaced the body, 0: none did."""
 
     entry: Entry
     event: int
@@ -105,6 +112,7 @@ class RebuiltMessage(NamedTuple):
     history: list[Any]
     known: frozenset[str] | None
     appended: list[Any]
+    set_by: int = 0
 
 
 @dataclass(slots=True)
@@ -232,6 +240,9 @@ class Rebuilt:
         entry = self._meet(event, key)
         if before < self._hole:
             self._forget_facts(entry)
+        if "message" in event:  # another body
+            event = event | {"message": BodyReference.of(raw_json(event["message"])).to_json()}
+            self.store.put_kv(_set_by(key), event["id"])
         partial = entry.seq == 0 or (entry.seq < self._hole and self.store.get_kv(_known(key)) is not None)
         apply(event, self.store)
         if self.store.get(key) is None:
@@ -323,7 +334,9 @@ class Rebuilt:
             return RebuiltMessage(entry, event, None, history, frozenset(known or ()), [])
         body = BodyReference.from_json(orjson.loads(self.store.envelope(entry.key)))
         appended = self.store.appended(entry) if known is None else []
-        return RebuiltMessage(entry, event, body, history, None if known is None else frozenset(known), appended)
+        shown = None if known is None else frozenset(known)
+        set_by = self.store.get_kv(_set_by(entry.key)) or 0
+        return RebuiltMessage(entry, event, body, history, shown, appended, set_by)
 
     def kvs(self) -> Iterator[RebuiltKv]:
         """Each key-value that the journal defines."""
@@ -363,6 +376,10 @@ def lies_in(span: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
 
 def _ended(key: str) -> str:
     return f"ended:{key}"
+
+
+def _set_by(key: str) -> str:
+    return f"set-by:{key}"
 
 
 def _known(key: str) -> str:

@@ -48,6 +48,7 @@ _RECORDS: Final = frozenset(
         Kind.QUEUE_WRONG,
         Kind.DLQ_NAME,
         Kind.CLAIM_WRONG,
+        Kind.NAME_WRONG,
         Kind.SCHEDULE_WRONG,
         Kind.DRAIN_WRONG,
         Kind.POLICY_PATTERNS_WRONG,

@@ -22,7 +22,7 @@ from .tree import Tree
 
 FORMAT: Final = 4
 #: Facts that a name may have no room for, and that the first line has as they were when it was written.
-KEPT_INSIDE: Final = ("target", "order_key", "claim")
+KEPT_INSIDE: Final = ("target", "order_key", "claim", "name")
 #: Bytes of fact lines that make a file worth rewriting.
 FACT_BYTES_LIMIT: Final = 16384
 

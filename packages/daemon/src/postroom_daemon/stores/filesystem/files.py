@@ -183,8 +183,12 @@ class MessageFiles:
             line = version
             name, facts = write_name(entry, version, line, history, moved)
             added = fs_content.fact_line(line, facts)
-        if body is None and added and facts_before and self._is_worn(key):
-            body = self.envelope(key)
+        if not entry.parts:
+            parts = {}
+        if body is None and place:
+            is_worn = added and facts_before and self._is_worn(key)
+            if is_worn or (parts and entry.state is not State.GATHERING and self._is_set_again(key, parts)):
+                body = self.envelope(key)
         if body is not None:
             data = fs_content.first_line(entry, body) + (fs_content.fact_line(line, facts) if facts else b"")
             if entry.parts and place:
@@ -248,6 +252,10 @@ class MessageFiles:
     def _is_worn(self, key: str) -> bool:
         """Whether a file has so many lines of facts that it should be rewritten; not without its message."""
         return fs_content.fact_bytes(self.content(key)) > fs_content.FACT_BYTES_LIMIT and bool(self._checked(key))
+
+    def _is_set_again(self, key: str, parts: dict[int, bytes]) -> bool:
+        """Whether a file has one of these parts already, so that it should be rewritten; not without its message."""
+        return not parts.keys().isdisjoint(self.parts(key)) and bool(self._checked(key))
 
     def finish(self, key: str, applied: int) -> None:
         """The end of a message. A file that is not in the last checkpoint can be removed: the journal has all of its

@@ -131,6 +131,7 @@ class Index:
         self.dead: dict[str, Sorted[Hint]] = {}
         self.done: dict[str, Sorted[Hint]] = {}
         self.on_hold: dict[str, Sorted[Hint]] = {}
+        self.drafts: dict[str, Sorted[Hint]] = {}
         self._listing: Listing | None = None  # while pages of all keys are read
 
     def lane(self, queue: str, target: str) -> Lane:
@@ -156,6 +157,10 @@ class Index:
     def on_hold_of(self, queue: str) -> Sorted[Hint]:
         """The messages of a queue that are on hold."""
         return self.on_hold.setdefault(queue, Sorted())
+
+    def drafts_of(self, queue: str) -> Sorted[Hint]:
+        """The drafts of a queue."""
+        return self.drafts.setdefault(queue, Sorted())
 
     def _call(self, entry: Entry) -> None:
         self.lane(entry.queue, entry.target).call(entry.priority, entry.seq, entry.key)
@@ -193,6 +198,8 @@ class Index:
                 self.done_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))
             case State.HELD:
                 self.on_hold_of(entry.queue).add((entry.seq, entry.seq, entry.key))
+            case State.DRAFTING:
+                self.drafts_of(entry.queue).add((entry.seq, entry.seq, entry.key))
         if entry.lease_until or entry.state is State.INFLIGHT:
             self.leases.add((entry.lease_until, entry.seq, entry.key))
         if lapse_of(entry):

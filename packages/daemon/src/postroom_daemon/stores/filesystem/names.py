@@ -16,7 +16,7 @@ import re
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from postroom_common.protocol import State, message_key
+from postroom_common.protocol import NO_PRIORITY, State, message_key
 
 from ...model import records
 from ...model.records import Entry, message_id_of
@@ -33,23 +33,26 @@ LETTERS: Final = {
     State.READY: READY,
     State.DELAYED: DELAYED,
     State.GATHERING: DELAYED,
+    State.DRAFTING: HELD,
     State.INFLIGHT: INFLIGHT,
     State.DEAD: DEAD,
     State.HELD: HELD,
     State.DONE: DONE,
 }
-_STATES: Final = {letter: state for state, letter in LETTERS.items() if state is not State.GATHERING}
+_STATES: Final = {letter: state for state, letter in LETTERS.items() if state not in (State.GATHERING, State.DRAFTING)}
 
 #: Strict: what a hand has written that no version of this program writes is no message's name.
 NAME: Final = re.compile(
-    r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
+    r"(?=p[0-9a-f]{8}-|pg0{7}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|g0{7}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhjq]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQGKP]))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegyhjqU]-?[0-9]{1,19}|[kctromizA][A-Za-z0-9._%-]+|[TOMRQGKPDN]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _HIGHEST_ID: Final = 2**63 - 1
 HIGHEST_PRIORITY: Final = 2**31 - 1
+#: The order part of the name of a ready message without a priority: it sorts behind all others.
+_NO_PRIORITY: Final = "g0000000"
 #: Numbers and texts of an entry by their tags. What is 0 or empty has no tag.
 _NUMBERS: Final = {
     "w": "created_wall",
@@ -68,6 +71,7 @@ _NUMBERS: Final = {
     "h": "retry_limit",
     "j": "returned_seq",
     "q": "parts",
+    "U": "unset",
 }
 _TEXTS: Final = {
     "k": "lease_id",
@@ -78,9 +82,10 @@ _TEXTS: Final = {
     "m": "claim",
     "i": "holder_uid",
     "z": "publisher_uid",
+    "A": "name",
 }
 #: Tags that say that a text is inside the file: the start must know, or cannot do without it.
-INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
+INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R", "name": "N"}
 #: The tag of a message that was born in another queue than the one in whose directory it lies.
 MOVED: Final = "Q"
 #: The tag of a delayed message that gathers parts.
@@ -90,6 +95,8 @@ GATHERING: Final = "G"
 KEPT: Final = "K"
 #: The tag of a message whose lease is in its first phase.
 ORDERED: Final = "P"
+#: The tag of a draft, whose letter is that of a message on hold.
+DRAFTING: Final = "D"
 #: The fact in the order part of a name, by its letter: it needs no tag.
 _ORDERS: Final = {
     READY: "priority",
@@ -100,7 +107,9 @@ _ORDERS: Final = {
     DONE: "dead_at",
 }
 #: What gives way when the name is too long, in this order.
-_GIVES_WAY: Final = ("holder_uid", "publisher_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id")
+_GIVES_WAY: Final = (
+    "name", "holder_uid", "publisher_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id",
+)  # fmt: skip
 
 
 class FileName(NamedTuple):
@@ -120,7 +129,9 @@ class FileName(NamedTuple):
     @property
     def state(self) -> State:
         """The state of the message. Not for one that is gone."""
-        return State.GATHERING if GATHERING in self.tags else _STATES[self.letter]
+        if GATHERING in self.tags:
+            return State.GATHERING
+        return State.DRAFTING if DRAFTING in self.tags else _STATES[self.letter]
 
     @property
     def is_gone(self) -> bool:
@@ -198,7 +209,7 @@ def stored_by(name: str) -> tuple[str, int, int] | None:
 
 def priority_of(order: str) -> int:
     """The priority in the order part of a ready message's name."""
-    return HIGHEST_PRIORITY - int(order, 16)
+    return NO_PRIORITY if order == _NO_PRIORITY else HIGHEST_PRIORITY - int(order, 16)
 
 
 def queue_of_key(key: str) -> str:
@@ -222,12 +233,17 @@ def write_name(
     one that it was born in."""
     letter = LETTERS[entry.state]
     ordered_by = _ORDERS[letter]
-    order = f"{HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, ordered_by):015d}"
+    if letter != READY:
+        order = f"{getattr(entry, ordered_by):015d}"
+    else:
+        order = _NO_PRIORITY if entry.priority == NO_PRIORITY else f"{HIGHEST_PRIORITY - entry.priority:08x}"
     head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
     if entry.state is State.GATHERING:
         head += f"~{GATHERING}"
     elif entry.state is State.DONE:
         head += f"~{KEPT}"
+    elif entry.state is State.DRAFTING:
+        head += f"~{DRAFTING}"
     if entry.phase == records.ORDERED:
         head += f"~{ORDERED}"
     for tag, fact in _NUMBERS.items():
@@ -240,7 +256,7 @@ def write_name(
     if moved:
         facts["queue"] = entry.queue
     texts = {fact: f"~{tag}{_escape(value)}" for tag, fact in _TEXTS.items() if (value := getattr(entry, fact))}
-    room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T~O~M~R~Q.json")
+    room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T~O~M~R~Q.json") - (len("~N") if entry.name else 0)
     for fact in _GIVES_WAY:
         if sum(map(len, texts.values())) <= room:
             break

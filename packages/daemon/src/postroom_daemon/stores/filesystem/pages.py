@@ -102,10 +102,9 @@ class FilesystemPages(Pages):
                 return self._page(
                     index.done.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.dead_at
                 )
-            case State.HELD:
-                return self._page(
-                    index.on_hold.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.seq
-                )
+            case State.HELD | State.DRAFTING:
+                hints = index.on_hold if state is State.HELD else index.drafts
+                return self._page(hints.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.seq)
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         return self._page(self._index.leases, queue, LEASED, after, limit, lambda entry: entry.lease_until)

@@ -39,6 +39,10 @@ NAMED_LIMIT: Final = 20
 ROUNDS: Final = 4
 
 
+#: Events that may make a claim of a message.
+_CLAIMING: Final = (EventType.PUBLISHED, EventType.PART_SET)
+
+
 class Cleanup:
     """Puts in order what hands, copies and crashes have left. Calls may raise ``OSError``."""
 
@@ -156,8 +160,9 @@ class Replay:
         if event["id"] > self.found.newest:
             return False
         key = event["key"]
-        if event["type"] == EventType.PUBLISHED and "claim" in event and not event["claim"].get("untilEngineMs"):
-            self.claims[key] = claim_fact(event["queue"], event["claim"]["name"])
+        claim = event["claim"] if event["type"] in _CLAIMING and "claim" in event else {}
+        if "name" in claim and not claim.get("untilEngineMs"):
+            self.claims[key] = claim_fact(event["queue"], claim["name"])
         if event["id"] > self.found.version_of(key, self._places):
             return False
         if key in self._places:
@@ -180,16 +185,27 @@ class Replay:
         if event["type"] == EventType.PUBLISHED:
             envelope = raw_json(event["message"])
             content = self.files.content(key)
-            if fs_content.envelope_of(content, key) != envelope:
+            if fs_content.envelope_of(content, key) is None:  # what is intact and another one was set later
                 entry = self._with_told(self.entry(key), event)
                 if self._is_kept(key, content, fs_content.first_line(entry, envelope)):
                     log.warning("%s: its file is damaged; it is rewritten from the journal", key)
                     self.bodies[key], self.healed[key] = envelope, entry
-        elif event["type"] == EventType.PART_APPENDED:
-            if event["part"] <= self.entry(key).parts and event["part"] not in self.files.parts(key):
-                self.parts.setdefault(key, {})[event["part"]] = raw_json(event["content"])
+        elif event["type"] in (EventType.PART_APPENDED, EventType.PART_SET):
+            number, part = event["part"], raw_json(event["content"])
+            is_there = self.files.parts(key).get(number) == part and number not in self.parts.get(key, {})
+            if number <= self.entry(key).parts and not is_there:
+                self.parts.setdefault(key, {})[number] = part  # a later event may set it again
                 self.healed[key] = self.entry(key)
-        elif key in self.found.lacking and event["id"] > self.found.lacking[key]:
+        else:
+            self._heal_others(key, event)
+
+    def _heal_others(self, key: str, event: Event) -> None:
+        if "message" in event:  # another body
+            body = raw_json(event["message"])
+            if fs_content.envelope_of(self.files.content(key), key) != body or key in self.bodies:
+                self.bodies[key] = body
+                self.healed[key] = self.entry(key)
+        if key in self.found.lacking and event["id"] > self.found.lacking[key]:
             entry = self.healed[key] = self.entry(key)
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
                 entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
@@ -206,6 +222,8 @@ class Replay:
             entry.target = event.get("target", "")
         if name and name.is_inside("order_key"):
             entry.order_key = event.get("orderingKey", "")
+        if name and name.is_inside("name"):
+            entry.name = event.get("name", "")
         if name and name.is_inside("claim"):
             entry.claim = event["claim"]["name"] if "claim" in event else ""
         return entry

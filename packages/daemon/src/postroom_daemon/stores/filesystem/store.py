@@ -304,6 +304,12 @@ class FilesystemStore(Store):
             self._index.take(entry, entry.queue)
         self._note(entry)
 
+    def replace(self, entry: Entry, envelope: bytes) -> None:
+        self._group.add_body(entry.key, envelope)
+        if self._recovery.replay:
+            self._recovery.replay.bodies.pop(entry.key, None)
+        self.update(entry, entry.state)
+
     def move(self, entry: Entry, source: str, before: State) -> None:
         self._book.count(source, before, None, entry.size)
         self._book.count(entry.queue, None, entry.state, entry.size)
@@ -343,7 +349,8 @@ class FilesystemStore(Store):
         if entry.key in replay.histories:
             self._group.histories.setdefault(entry.key, replay.histories.pop(entry.key))
         for number, part in replay.parts.pop(entry.key, {}).items():
-            self._group.add_part(entry.key, number, part)
+            if number not in self._group.parts.get(entry.key, {}):
+                self._group.add_part(entry.key, number, part)
 
     def _update_turns(self, queue: str, order_key: str) -> None:
         """A message with an ordering key has left a queue."""

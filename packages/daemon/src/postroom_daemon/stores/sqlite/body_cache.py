@@ -4,20 +4,18 @@ file to which a row refers."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from itertools import islice
 from typing import Any, Final
 
 from ...model.records import Entry
 from ..errors import BodyLost, StoreError
-from .changes import NewBody
+from .changes import MESSAGE, NewBody
 from .database import Database
 from .references import ReferencedBodies
 from .rows import value_crc, value_holds
 from .unwritten import Unwritten
 
-#: The kind of a row of ``kv`` that has the body of a message.
-MESSAGE: Final = "message"
 #: Bytes of bodies that are cached for the rest of a group.
 _BYTES_LIMIT: Final = 1024 * 1024
 #: Bodies that are read ahead for the next consumers, and their bytes.
@@ -50,6 +48,11 @@ class BodyCache:
         """Forget what the open group has read."""
         self.cached.clear()
         self._bytes = 0
+
+    def forget(self, key: str) -> None:
+        """Forget what was read of a message whose body changes."""
+        self.cached.pop(key, None)
+        self.ahead.pop(key, None)
 
     def forget_all(self) -> None:
         """Forget everything that was read."""
@@ -90,10 +93,13 @@ class BodyCache:
         """The bodies of messages that the database has in its rows, at most ``space`` bytes; None for one that it has
         elsewhere, or that has changed."""
         cached, group, earlier = self.cached, self._group.bodies, self._earlier.bodies
+        stale: Set[str] = frozenset()
+        if self._group.replaced or self._earlier.replaced:
+            stale = self._group.replaced.keys() | self._earlier.replaced.keys()
         keys: list[str] = []
         for entry in entries:
             key = entry.key
-            if key in cached or key in group or key in earlier:
+            if key in cached or key in group or key in earlier or key in stale:
                 continue
             space -= entry.size
             if space < 0:
@@ -115,9 +121,14 @@ class BodyCache:
 
     def _new(self, key: str) -> NewBody | None:
         """What the database does not have yet of the body of a message."""
-        new = self._group.bodies.get(key)
-        if new is None and key not in self._group.removed:
-            new = self._earlier.bodies.get(key)
+        group, earlier = self._group, self._earlier
+        new = group.bodies.get(key)
+        if new is None and group.replaced:
+            new = group.replaced_body(key)
+        if new is None and key not in group.removed:
+            new = earlier.bodies.get(key)
+            if new is None and earlier.replaced:
+                new = earlier.replaced_body(key)
         return new
 
     def _read(self, key: str) -> bytes:

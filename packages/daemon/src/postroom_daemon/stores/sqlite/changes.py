@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from itertools import chain
+from typing import Final
 
 from ...model.records import Entry
 from ..errors import StoreDamaged
 from .rows import Row, changes_of, new_of, row_of, value_crc
 from .schema import Insert, Statements, keys_in_turn
 
+#: The kind of a row of ``kv`` that has the body of a message.
+MESSAGE: Final = "message"
 NewBody = tuple[bytes, str, int]
 """What is to be written of the body of a new message: value, kind, and when the message was created (Unix ms)."""
 
@@ -21,15 +24,17 @@ NewBody = tuple[bytes, str, int]
 class Changes:
     """New, changed and removed messages, and key-values.
 
-    ``bodies`` are those of new messages. ``entries`` are new and changed messages, each with the last event that it
-    shows. ``removed`` are messages whose rows are to go, ``values`` key-values by the key of their row: value and kind,
-    or None for one that is to go. ``queues`` are those whose messages have changed.
+    ``bodies`` are those of new messages, ``replaced`` the new bodies of others. ``entries`` are new and changed
+    messages, each with the last event that it shows. ``removed`` are messages whose rows are to go, ``values``
+    key-values by the key of their row: value and kind, or None for one that is to go. ``queues`` are those whose
+    messages have changed.
     """
 
-    __slots__ = ("bodies", "bytes", "entries", "queues", "removed", "values")
+    __slots__ = ("bodies", "bytes", "entries", "queues", "removed", "replaced", "values")
 
     def __init__(self) -> None:
         self.bodies: dict[str, NewBody] = {}
+        self.replaced: dict[str, bytes] = {}
         self.entries: dict[str, tuple[Entry, int]] = {}
         self.removed: dict[str, None] = {}
         self.values: dict[str, tuple[bytes, str] | None] = {}
@@ -37,7 +42,22 @@ class Changes:
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self.bodies) + len(self.entries) + 2 * len(self.removed) + len(self.values)
+        return len(self.bodies) + len(self.replaced) + len(self.entries) + 2 * len(self.removed) + len(self.values)
+
+    def replace(self, key: str, body: bytes) -> None:
+        """A message has another body from now on."""
+        self.bytes += len(body)
+        new = self.bodies.get(key)
+        if new is None:
+            self.replaced[key] = body
+        else:
+            self.bytes -= len(new[0])
+            self.bodies[key] = (body, MESSAGE, new[2])
+
+    def replaced_body(self, key: str) -> NewBody | None:
+        """The new body of a message that is not new, if it has one."""
+        body = self.replaced.get(key)
+        return None if body is None else (body, MESSAGE, 0)
 
     def remove(self, key: str) -> None:
         """A message is gone: a new one leaves nothing."""
@@ -46,6 +66,8 @@ class Changes:
             self.removed[key] = None
         else:
             self.bytes -= len(body[0])
+        if self.replaced:
+            self.replaced.pop(key, None)
         self.entries.pop(key, None)
 
     def absorb(self, later: Changes) -> None:
@@ -57,6 +79,11 @@ class Changes:
         if later.bodies:
             self.bodies.update(later.bodies)
             later.bodies.clear()
+        if later.replaced:
+            for key, body in later.replaced.items():
+                self.replace(key, body)
+                self.bytes -= len(body)  # which ``later`` has counted
+            later.replaced.clear()
         if later.entries:
             self.entries.update(later.entries)
             later.entries.clear()
@@ -72,6 +99,7 @@ class Changes:
     def clear(self) -> None:
         """Forget all changes."""
         self.bodies.clear()
+        self.replaced.clear()
         self.entries.clear()
         self.removed.clear()
         self.values.clear()
@@ -102,6 +130,11 @@ class Changes:
                     new.append(bound)
             _insert(db, sql.insert_new, new)
             _insert(db, sql.insert, others)
+        if self.replaced:
+            replaced = [
+                (key, body.decode(), MESSAGE, 0, value_crc(key, body, MESSAGE)) for key, body in self.replaced.items()
+            ]
+            db.executemany(sql.replace_value, replaced)
         changed = [[*changes_of(row_of(*one)), key] for key, one in entries.items() if key not in bodies]
         if changed:
             _expect(len(changed), db.executemany(sql.update, changed).rowcount, changed[0][-1])

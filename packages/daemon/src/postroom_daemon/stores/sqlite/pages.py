@@ -154,8 +154,9 @@ class SqlitePages(Pages):
                 ready = self._ready(queue, after, limit + 1)
                 found = [row for _, row in ready]
                 return self._page(_cut(found, limit, lambda row: (ready[limit - 1][0], row[7], row[3], turn_of(row))))
-            case State.HELD:
-                found = rows(sql.held, (queue, *(after or (-1,)), limit + 1))
+            case State.HELD | State.DRAFTING:
+                held = sql.held if state is State.HELD else sql.drafts
+                found = rows(held, (queue, *(after or (-1,)), limit + 1))
                 return self._page(_cut(found, limit, lambda row: (row[4],)))
             case State.DEAD | State.DONE:
                 found = rows(sql.dead if state is State.DEAD else sql.done, (queue, *(after or (-1, -1)), limit + 1))

@@ -77,11 +77,13 @@ def _rare(e: Entry) -> str:
     nothing."""
     if not (
         e.holder_uid or e.reason or e.expires or e.fallback or e.due_wall or e.claim or e.publisher_uid or e.retry_limit
-        or e.parts
+        or e.parts or e.name
     ):  # fmt: skip
         return ""
     rare = [e.reason, e.expires, e.fallback, e.due_wall, e.claim]
-    if e.parts:
+    if e.name or e.unset:
+        rare += e.holder_uid, e.publisher_uid, e.retry_limit, e.parts, e.unset, e.name
+    elif e.parts:
         rare += e.holder_uid, e.publisher_uid, e.retry_limit, e.parts
     elif e.retry_limit:
         rare += e.holder_uid, e.publisher_uid, e.retry_limit
@@ -142,6 +144,8 @@ def entry_of(row: Row) -> Entry:
             entry.publisher_uid = rare[6] if len(rare) > 6 else ""
             entry.retry_limit = rare[7] if len(rare) > 7 else 0
             entry.parts = rare[8] if len(rare) > 8 else 0
+            if len(rare) > 9:
+                entry.unset, entry.name = rare[9:11]
     return entry
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import orjson
 
+from postroom_common.body import draft_of
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
@@ -256,6 +257,10 @@ class SqliteRecovery(Recovery):
         return []
 
 
+#: Events that bring a part of a message.
+_OF_PARTS: Final = (EventType.PART_APPENDED, EventType.PART_SET)
+
+
 class Refold:
     """The journal is being folded onto salvaged rows. ``up_to`` is the last event that they show."""
 
@@ -267,13 +272,14 @@ class Refold:
         self._as_of = f"SELECT as_of FROM {tables['msg']} WHERE message_key = ?"
         self._body = f"SELECT 1 FROM {tables['kv']} WHERE key = ?"
         self._add_body = (
-            f"INSERT INTO {tables['kv']} (key, value, value_type, created_at, updated_at, crc)"
+            f"INSERT OR REPLACE INTO {tables['kv']} (key, value, value_type, created_at, updated_at, crc)"
             " VALUES (?, ?, ?, ?, ?, ?)"
         )
         self._orphans = (
             f"SELECT key, value, value_type, created_at FROM {ORPHANS} WHERE NOT EXISTS"
             f" (SELECT 1 FROM {tables['msg']} WHERE message_key = key) ORDER BY created_at, key"
         )
+        self._healed: set[str] = set()  # messages whose bodies were not in a row
         self._lost: set[str] = set()  # messages without a row and without their publication
         self._without_history: set[str] = set()  # messages whose failed attempts are no longer in a row
 
@@ -290,13 +296,15 @@ class Refold:
             return self._is_lost(event, key)
         if event["id"] > found[0][0]:
             return False
-        if type_ == EventType.PUBLISHED and not self._rows(self._body, (key,)):
+        has_body = type_ == EventType.PUBLISHED or "message" in event
+        if has_body and (key in self._healed or not self._rows(self._body, (key,))):
             self._heal(event)
+            self._healed.add(key)
         if "failure" in event:
             self._heal_history(event)
         if "gathering" in event:
             note_gathering_message(event, self._store)
-        if type_ == EventType.PART_APPENDED:
+        if type_ in _OF_PARTS:
             self._heal_part(event)
         return True
 
@@ -394,5 +402,10 @@ def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -
     created = max(0, mark["engineMs"] - max(0, mark["wallMs"] - created_wall))
     if store.queue(queue) is None:
         store.add_queue(QueueRecord(queue))
-    store.insert(Entry(key, queue, State.READY, 0, 0, created_wall, created), value.encode())
+    entry = Entry(key, queue, State.READY, 0, 0, created_wall, created)
+    entry.parts = len(draft_of(value.encode()).get("parts", ()))
+    entry.unset = sum(store.get_kv(part_fact(key, number)) is None for number in range(1, entry.parts + 1))
+    if entry.unset:
+        entry.state = State.DRAFTING
+    store.insert(entry, value.encode())
     return True

@@ -10,7 +10,7 @@ The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add t
   that a row shows. New databases are made with ``auto_vacuum = INCREMENTAL``, older ones become so once they are small.
 - 3: ``size`` (null in rows of formats before), ``order_key``, ``blocked``, ``lapse_at`` and ``extra`` in ``msg_index``.
 - 4: ``place`` in ``msg_index``, which most rows do not have; the index of ready messages sorts by it. Messages that
-  gather parts: their state, the index of them, and their parts in ``kv``.
+  gather parts, and drafts: their states, the indices of them, and their parts in ``kv``.
 - 5: messages that are done: their state, and the index of them; they are no part of those by ordering key.
 """
 
@@ -75,6 +75,7 @@ STATEMENTS: Final = (
     "CREATE INDEX IF NOT EXISTS {msg}_delayed ON {msg} (available_at, seq) WHERE state = 'delayed'",
     "CREATE INDEX IF NOT EXISTS {msg}_gathering ON {msg} (available_at, seq) WHERE state = 'gathering'",
     "CREATE INDEX IF NOT EXISTS {msg}_held ON {msg} (queue, seq) WHERE state = 'held'",
+    "CREATE INDEX IF NOT EXISTS {msg}_drafting ON {msg} (queue, seq) WHERE state = 'drafting'",
     "CREATE INDEX IF NOT EXISTS {msg}_lapse ON {msg} (lapse_at, seq) WHERE lapse_at > 0",
     f"CREATE INDEX IF NOT EXISTS {{msg}}_line ON {{msg}} (queue, order_key, seq) WHERE {_IN_LINE}",
     f"CREATE INDEX IF NOT EXISTS {{msg}}_first ON {{msg}} (queue, order_key) WHERE {_IN_LINE} AND blocked = 0",
@@ -186,6 +187,7 @@ class Statements:
         self.due = [f"{one} AND available_at <= ? ORDER BY available_at, seq LIMIT ?" for one in timed]
         self.timed = [f"{one} AND (available_at, seq) > (?, ?) ORDER BY available_at, seq LIMIT ?" for one in timed]
         self.held = f"{select} WHERE state = 'held' AND queue = ? AND seq > ? ORDER BY seq LIMIT ?"
+        self.drafts = f"{select} WHERE state = 'drafting' AND queue = ? AND seq > ? ORDER BY seq LIMIT ?"
         ended = "AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
         self.dead = f"{select} WHERE state = 'dead' {ended}"
         self.done = f"{select} WHERE state = 'done' {ended}"
@@ -209,6 +211,7 @@ class Statements:
             " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
             " crc = excluded.crc"
         )
+        self.replace_value = self.put_value + ", value_type = excluded.value_type"
         self.set_value = f"UPDATE {kv} SET value = ?, crc = ? WHERE key = ?"
         self.delete_value = f"DELETE FROM {kv} WHERE key = ?"
         self.delete_values = f"DELETE FROM {kv} WHERE key {several}"

@@ -26,7 +26,8 @@ from ..base import Bodies, Store
 from ..book import QueueBook
 from ..errors import NotStored, StoreDamaged, StoreError
 from ..recovery import Audit
-from .body_cache import MESSAGE, BodyCache
+from .body_cache import BodyCache
+from .changes import MESSAGE
 from .database import Database
 from .disk import SqliteDisk
 from .entry_cache import EntryCache
@@ -203,7 +204,7 @@ class SqliteStore(Store):
 
     def envelope(self, key: str) -> bytes:
         new = self._earlier.bodies.get(key)
-        if new is not None and new[1] == MESSAGE and key not in self._group.removed:
+        if new is not None and new[1] == MESSAGE and key not in self._group.removed and key not in self._group.replaced:
             return new[0]
         body = self.body_cache.cached.get(key)
         return self.body_cache.read(key) if body is None else body
@@ -269,6 +270,15 @@ class SqliteStore(Store):
             self._count(queue, before, after, size, len(entries))
         self._note(entries)
 
+    def replace(self, entry: Entry, envelope: bytes) -> None:
+        key = entry.key
+        before = self.get(key)
+        if self._referenced and before:
+            self._referenced.removing(before)
+        self._group.replace(key, envelope)
+        self.body_cache.forget(key)
+        self.update(entry, entry.state)
+
     def move(self, entry: Entry, source: str, before: State) -> None:
         self._unwritten.write()
         changes = changes_of(row_of(entry, self.folding))
@@ -331,6 +341,8 @@ class SqliteStore(Store):
             else:
                 removed[key] = None
                 changed.pop(key, None)
+                if group.replaced:
+                    group.replaced.pop(key, None)
                 if key not in earlier_bodies:
                     self._space.free(entry.size)
                     read.pop(key, None)
