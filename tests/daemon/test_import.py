@@ -35,6 +35,7 @@ def reported(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
             "state": "ready" if inflight else shown["state"],
             "due": _due(shown, state.head.engine_ms, shift),
             **{name: shown.get(name) for name in KEPT},
+            "phase": None if inflight else shown.get("phase"),
             **{name: shown[name] + shift for name in ENDS if shown.get(name, 0) > state.head.engine_ms},
         }
     return queues, messages

@@ -77,7 +77,7 @@ def _rare(e: Entry) -> str:
     nothing."""
     if not (
         e.holder_uid or e.reason or e.expires or e.fallback or e.due_wall or e.claim or e.publisher_uid or e.retry_limit
-        or e.parts or e.name
+        or e.parts or e.unset or e.name
     ):  # fmt: skip
         return ""
     rare = [e.reason, e.expires, e.fallback, e.due_wall, e.claim]
