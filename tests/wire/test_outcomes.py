@@ -97,3 +97,27 @@ def test_the_client_and_the_command_line_show_outcomes(daemon: Daemon) -> None:
     assert "dead" in postroom(daemon, "abandon", "--message-key", key, "--reason", "recalled")
     postroom(daemon, "purge", "--queue", "q", "--state", "any", "--reset-tally", "--yes")
     assert daemon.counts("q") == {}
+
+
+@on_every_store
+def test_a_purge_of_one_message_removes_it_whatever_its_state_and_no_other(daemon: Daemon) -> None:
+    done, failed = completed(daemon, "done"), daemon.publish("q", "failed")
+    daemon.settle("nack", daemon.ask("consume_next", queue="q"))
+    leased = daemon.publish("q", "leased")
+    lease = daemon.ask("consume_next", queue="q")["lease"]["leaseId"]
+    ready, other = daemon.publish("q", "ready"), daemon.publish("q", "other")
+    draft = daemon.ask("draft", queue="q", parts=["a"])["messageKey"]
+    assert daemon.ask("purge", queue="q", messageKey=ready, dryRun=True)["purged"] == 1
+    for key in (ready, failed, leased, done, draft):
+        answer = daemon.ask("purge", queue="q", messageKey=key)
+        assert (answer["purged"], answer["next"]) == (1, "")
+        assert daemon.refusal("purge", queue="q", messageKey=key) == "ERR_MESSAGE_NOT_FOUND"
+    assert daemon.refusal("ack", messageKey=leased, leaseId=lease) == "ERR_MESSAGE_NOT_FOUND"
+    daemon.restart(kill=True)
+    assert daemon.counts("q") == {"ready": 1}
+    daemon.publish("another", "x")
+    assert daemon.refusal("purge", queue="another", messageKey=other) == "ERR_MESSAGE_NOT_FOUND"
+    assert daemon.refusal("purge", queue="q", messageKey=other, state="ready") == "ERR_INVALID_REQUEST"
+    assert daemon.refusal("purge", queue="q", messageKey=other, filter={}) == "ERR_INVALID_REQUEST"
+    postroom(daemon, "purge", "--queue", "q", "--message-key", other, "--yes")
+    assert daemon.counts("q") == {}

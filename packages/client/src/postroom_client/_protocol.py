@@ -1610,6 +1610,14 @@ FIELDS = {
             False,
             False,
         ),
+        (
+            "messageKey",
+            "message_key",
+            "string",
+            "only this message of the queue, whatever its state, also in flight; without state and filter",
+            False,
+            "",
+        ),
     ),
     "delete_queue": (
         (

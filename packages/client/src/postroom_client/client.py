@@ -428,16 +428,17 @@ class Client(object):
 
     def purge(
         self, queue, state=None, filter=None, limit=None, after=None, up_to_event=None, dry_run=None, timeout=None,
-        reset_tally=None
+        reset_tally=None, message_key=None
     ):
         """Remove the backlog of a queue as it is now, or the messages that match ``state`` and ``filter``. The state
-        "any" means all of them, also those in flight. With ``reset_tally``, its tally then begins at 0.
+        "any" means all of them, also those in flight; ``message_key`` means only this one, whatever its state. With
+        ``reset_tally``, the tally of the queue then begins at 0.
 
         Continues page by page to the end, with ``timeout`` for each page; ``limit`` or ``after`` removes one page.
         """
         return self._run_pages(
             "purge", timeout, queue=queue, state=state, filter=filter, limit=limit, after=after,
-            up_to_event=up_to_event, dry_run=dry_run, reset_tally=reset_tally
+            up_to_event=up_to_event, dry_run=dry_run, reset_tally=reset_tally, message_key=split_lease(message_key)[0]
         )
 
     def move(

@@ -333,6 +333,7 @@ class Client:
         dry_run: bool | None = None,
         timeout: float | None = None,
         reset_tally: bool | None = None,
+        message_key: str | Delivery | None = None,
     ) -> dict[str, Any]: ...
     def move(
         self,

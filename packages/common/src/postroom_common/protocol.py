@@ -728,6 +728,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _UP_TO,
         _DRY_RUN,
         Field("resetTally", Kind.FLAG, "set the tally of the queue to 0 with the last page", default=False),
+        Field(
+            "messageKey",
+            Kind.TEXT,
+            "only this message of the queue, whatever its state, also in flight; without state and filter",
+            default="",
+        ),
     ),
     Command.DELETE_QUEUE: (
         _QUEUE,

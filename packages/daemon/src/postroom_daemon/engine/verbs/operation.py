@@ -63,11 +63,16 @@ def unhold(context: Context, fields: Fields) -> Decision:
 
 def purge(context: Context, fields: Fields) -> Decision:
     """Drop a page of a queue's messages, with one counted event each; leased and quarantined dead letters stay, except
-    with the state ``any``. With ``resetTally``, the last page sets the tally of the queue to 0. Raises ``CommandError``
-    (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
+    with the state ``any``, or with ``messageKey``, which names one message in any state. With ``resetTally``, the last
+    page sets the tally of the queue to 0. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, ERR_MESSAGE_NOT_FOUND, and
+    ERR_INVALID_REQUEST for messages in flight)."""
     record = existing_queue(context, fields["queue"], Verb.OPERATE)
     queue, is_any = record.name, fields["state"] == _ANY
-    selected = _selected(context, fields, queue, _PURGED, State.DEAD, State.DONE)
+    if fields["messageKey"]:
+        selected = Page([_named(context, fields, queue)], "")
+        is_any = True
+    else:
+        selected = _selected(context, fields, queue, _PURGED, State.DEAD, State.DONE)
     entries = selected.entries
     if not is_any:
         entries = [entry for entry in entries if not entry.lease_id and entry.phase != QUARANTINED]
@@ -78,6 +83,16 @@ def purge(context: Context, fields: Fields) -> Decision:
     if fields["resetTally"] and not selected.next:
         drafts.append({"type": EventType.TALLY_RESET, "queue": queue})
     return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, selected)
+
+
+def _named(context: Context, fields: Fields, queue: str) -> Entry:
+    """The message that a purge names. Raises ``CommandError``."""
+    if fields["state"] or fields["filter"] is not None:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey names one message: no state or filter beside it")
+    entry = existing_message(context, fields["messageKey"], Verb.OPERATE)
+    if entry.queue != queue:
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"{entry.key} is not in queue {queue!r}")
+    return entry
 
 
 def move(context: Context, fields: Fields) -> Decision:
