@@ -45,7 +45,10 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         ("[doors.lmq-http]\nprot = 1", "dialect, enabled, options, port"),
         ("[doors.lmq-http]\nport = 65536", "doors.lmq-http.port: 65536 is out of range (0 to 65,535)"),
         ("[doors.lmq-http]\nport = -1", "doors.lmq-http.port: -1 is out of range (0 to 65,535)"),
-        ("[doors.lmq-http]\ndialect = 'lmq'", "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, got"),
+        (
+            "[doors.lmq-http]\ndialect = 'lmq'",
+            "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, mq-websocket, got",
+        ),
         ("[doors.smtp]", "doors.smtp.dialect: expected one of lmq-http, lmq-rpc"),
         ("[doors.LMQ]\ndialect = 'lmq-http'", "doors.LMQ: expected a name"),
         ("[doors.mailbox]\ndialect = 'lmq-http'", "doors.mailbox: expected a name"),

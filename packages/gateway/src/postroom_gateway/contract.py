@@ -1,12 +1,14 @@
 """What a dialect gets and what it gives: the contract between the listeners and the translations.
 
 A *dialect* translates another system's protocol into commands of Postroom. It has no state but that of its
-connections. There are two kinds:
+connections. There are three kinds:
 
 - an ``HttpDialect`` answers one ``HttpRequest`` with one ``HttpResponse``;
+- a ``MessageDialect`` reads the text messages of a WebSocket connection, through a ``MessageHandler`` that it makes for
+  each;
 - a ``StreamDialect`` reads the bytes of a connection itself, through a ``StreamHandler`` that it makes for each.
 
-Both ask the daemon through ``Daemon.request``. The listener does everything else: TLS, authentication, limits, slow
+All ask the daemon through ``Daemon.request``. The listener does everything else: TLS, authentication, limits, slow
 peers, the graceful stop, metrics. **A request whose client has gone is cancelled**: the task that awaits
 ``Daemon.request`` gets ``CancelledError``, the wait at the daemon ends, and a lease that still comes is returned and
 does not count as a delivery.
@@ -14,6 +16,7 @@ does not count as a delivery.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -142,8 +145,8 @@ class HttpDialect(Protocol):
 Work = Coroutine[Any, Any, str]
 
 
-class Peer(Protocol):
-    """The other side of a connection, as a ``StreamHandler`` sees it."""
+class Caller(Protocol):
+    """Whoever makes the requests of a connection."""
 
     @property
     def principal(self) -> Principal:
@@ -153,14 +156,19 @@ class Peer(Protocol):
     def is_open(self) -> bool:
         """Whether what is written may still arrive."""
 
+    def start(self, work: Work, size: int, is_waiting: bool = False) -> asyncio.Task[str]:
+        """Run the work for one request of ``size`` bytes as a task, which is cancelled when the peer has gone. While
+        too many, or too many bytes, run for one peer, nothing more is read from it. ``is_waiting`` says that it may
+        wait for a message; then it does not count as one of too many. An exception is logged, and closes the
+        connection."""
+
+
+class Peer(Caller, Protocol):
+    """The other side of a connection, as a ``StreamHandler`` sees it."""
+
     def write(self, data: bytes) -> None:
         """Send bytes. Never blocks: while the peer does not read, nothing more is read from it, and if too much is sent
         to it, it is closed."""
-
-    def start(self, work: Work, size: int, is_waiting: bool = False) -> None:
-        """Run the work for one request of ``size`` bytes as a task, which is cancelled when the peer has gone. While
-        too many, or too many bytes, run for one peer, nothing more is read from it. ``is_waiting`` says that it may
-        wait for a message. An exception is logged, and closes the connection."""
 
     def expect(self, pending_bytes: int) -> None:
         """Say how many bytes of an incomplete request were received; 0: what was received ends with a request. A peer
@@ -176,9 +184,52 @@ class StreamHandler(Protocol):
     def received(self, data: bytes) -> None:
         """Bytes have arrived. A ``ValueError`` is the peer's fault, and closes the connection."""
 
+    def closing(self) -> None:
+        """The connection is about to be closed: the last moment to write to the peer."""
+
+    def lost(self) -> None:
+        """The connection has ended."""
+
 
 class StreamDialect(Protocol):
     """A protocol of its own over TCP."""
 
     def connect(self, peer: Peer) -> StreamHandler:
+        """A connection was made."""
+
+
+# --- WebSocket --------------------------------------------------------------------------------------------------------
+
+
+class WebSocketSettings(NamedTuple):
+    """How the connections of a door speak WebSocket."""
+
+    #: Largest message, in bytes, whatever its number of fragments.
+    message_bytes: int
+    #: Time between two pings, in seconds; 0: none. A peer from which nothing comes for three of them is closed.
+    heartbeat_s: float = 0.0
+    #: Origins such as ``https://console.example`` whose pages may connect; ``*``: all. See ``serve.origin``.
+    origins: tuple[str, ...] = ()
+
+
+class MessagePeer(Caller, Protocol):
+    """The other side of a WebSocket connection, as a ``MessageHandler`` sees it."""
+
+    def send(self, message: bytes) -> None:
+        """Send a text message, in UTF-8. Never blocks, as ``Peer.write``."""
+
+
+class MessageHandler(Protocol):
+    """Reads the messages of one connection."""
+
+    def received(self, message: bytes) -> None:
+        """A text message has arrived, which may be no UTF-8. ``UnicodeDecodeError`` closes the connection."""
+
+
+class MessageDialect(Protocol):
+    """A protocol whose messages are text messages of WebSocket."""
+
+    websocket: WebSocketSettings
+
+    def connect(self, peer: MessagePeer) -> MessageHandler:
         """A connection was made."""

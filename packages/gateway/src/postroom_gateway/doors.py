@@ -8,9 +8,10 @@ from typing import Any, Final
 from postroom_common.errors import ConfigurationError
 
 from .config.settings import DoorSection, Settings
-from .contract import Daemon, HttpDialect, StreamDialect
+from .contract import Daemon, HttpDialect, MessageDialect, StreamDialect
 from .dialects.lmq.http import LmqHttp
 from .dialects.lmq.rpc import RpcDialect
+from .dialects.websocket_mq.door import WebSocketMq
 from .observe.counters import DoorCounters
 from .serve.authentication import Authenticator, Directory
 from .serve.door import Door
@@ -20,8 +21,8 @@ from .serve.tls import InvalidTls, read_tls
 
 #: Makes the dialect of a door: from the daemon, the door's name, and the keys of its table ``options``. Raises
 #: ``ConfigurationError`` for a wrong option.
-Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | StreamDialect]
-_MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp, "lmq-rpc": RpcDialect}
+Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | MessageDialect | StreamDialect]
+_MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp, "lmq-rpc": RpcDialect, "mq-websocket": WebSocketMq}
 
 
 def check(settings: Settings) -> None:
@@ -37,7 +38,7 @@ def check(settings: Settings) -> None:
             raise ConfigurationError(f"doors.{door.name}: {error}") from None
 
 
-def make_dialect(door: DoorSection, daemon: Daemon) -> HttpDialect | StreamDialect:
+def make_dialect(door: DoorSection, daemon: Daemon) -> HttpDialect | MessageDialect | StreamDialect:
     """The dialect of a door. Raises ``ConfigurationError``."""
     return _MAKERS[door.dialect](daemon, door.name, door.options)
 

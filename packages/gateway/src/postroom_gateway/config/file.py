@@ -167,7 +167,7 @@ def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSecti
         raise ConfigurationError(
             f"{where}.authentication: certificates need tls_certificate, tls_key and tls_client_ca"
         )
-    if door.authentication == "tokens" and DIALECTS[dialect].transport != "http":
+    if door.authentication == "tokens" and DIALECTS[dialect].transport == "stream":
         raise ConfigurationError(f"{where}.authentication: {dialect} has no place for tokens: use certificates")
     is_local = is_loopback(door.address, f"{where}.address")
     if door.authentication == "none" and not door.allow_anonymous and not is_local:

@@ -21,7 +21,7 @@ _BYTES: Final = {"low": 1024, "high": 2**40}
 
 
 class DialectKind(NamedTuple):
-    """What a door with a dialect is: ``http`` or ``stream``, and the port that the dialect's clients expect."""
+    """What a door with a dialect is: ``http``, ``stream`` or ``websocket``, and the port that its clients expect."""
 
     transport: str
     port: int
@@ -29,7 +29,11 @@ class DialectKind(NamedTuple):
 
 #: The dialects, by name.
 DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType(
-    {"lmq-http": DialectKind("http", 9980), "lmq-rpc": DialectKind("stream", 18800)}
+    {
+        "lmq-http": DialectKind("http", 9980),
+        "lmq-rpc": DialectKind("stream", 18800),
+        "mq-websocket": DialectKind("websocket", 8080),
+    }
 )
 
 
@@ -107,7 +111,7 @@ class LimitSection:
     peer_requests: int = setting(
         "peer_requests",
         256,
-        "most requests of one connection that are being executed (doors that are not HTTP)",
+        "most requests of one connection that are being executed and do not wait (doors that are not HTTP)",
         **_COUNT,
     )
     waiting: int = setting("waiting", 1000, "most requests that wait for a message", **_COUNT)

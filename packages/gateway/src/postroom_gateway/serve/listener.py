@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from postroom_common.errors import PostroomError
 
-from ..contract import HttpDialect, StreamDialect
+from ..contract import HttpDialect, MessageDialect, StreamDialect
 from .accepting import SecureAcceptor
 from .authentication import Directory
 from .door import Door
@@ -16,6 +17,7 @@ from .http import HttpConnection
 from .passed import PassedSockets
 from .stream import StreamConnection
 from .tls import InvalidTls, Tls, TlsSettings, read_tls
+from .websocket import WebSocketServer
 
 _BACKLOG: Final = 1024
 #: A peer that says nothing for 60 s is asked by the kernel whether it is there, five times in 50 s. Otherwise one that
@@ -50,20 +52,16 @@ class Listener:
         #: The port that it listens on, once it is open.
         self.port = settings.port
 
-    async def open(self, dialect: HttpDialect | StreamDialect, transport: str, passed: PassedSockets) -> None:
-        """Listen, on a passed socket if there are any; ``transport`` is ``http`` or ``stream``. Raises
+    async def open(
+        self, dialect: HttpDialect | MessageDialect | StreamDialect, transport: str, passed: PassedSockets
+    ) -> None:
+        """Listen, on a passed socket if there are any; ``transport`` is that of the dialect. Raises
         ``CannotListen``."""
         try:
             self._tls = read_tls(self._settings)
         except InvalidTls as error:
             raise CannotListen(f"door {self.door.name}: {error}") from None
-        is_secured = self._tls is not None
-
-        def make() -> asyncio.Protocol:
-            if transport == "http":
-                return HttpConnection(self.door, cast(HttpDialect, dialect), is_secured)
-            return StreamConnection(self.door, cast(StreamDialect, dialect), is_secured)
-
+        make = self._maker(dialect, transport, is_secured=self._tls is not None)
         listening = self._socket(passed)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections have what it has
         for option, value in _KEEPALIVE:
@@ -73,6 +71,18 @@ class Listener:
             self._server = SecureAcceptor(self.door, listening, self._tls.context, make)
         else:
             self._server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=_BACKLOG)
+
+    def _maker(
+        self, dialect: HttpDialect | MessageDialect | StreamDialect, transport: str, is_secured: bool
+    ) -> Callable[[], asyncio.Protocol]:
+        """What makes the connections of the door."""
+        door = self.door
+        if transport == "http":
+            return lambda: HttpConnection(door, cast(HttpDialect, dialect), is_secured)
+        if transport == "websocket":
+            connect = WebSocketServer(door, cast(MessageDialect, dialect)).connect
+            return lambda: StreamConnection(door, connect, is_secured, introduces=True)
+        return lambda: StreamConnection(door, cast(StreamDialect, dialect).connect, is_secured)
 
     def _socket(self, passed: PassedSockets) -> socket.socket:
         settings = self._settings

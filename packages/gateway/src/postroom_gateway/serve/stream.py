@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
-from ..contract import Principal, StreamDialect, StreamHandler, Work
+from ..contract import Principal, StreamHandler, Work
 from ..writing import JoinedWriter
 from .channel import Channel
 from .door import Door
@@ -17,23 +18,34 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES: Final = 8192
 #: Bytes of requests of a peer that are being executed, after which nothing more is read from it.
 _EXECUTED_BYTES: Final = 1 << 20
+#: A peer must send so many bytes of a request within the limit of time.
+_PROGRESS_BYTES: Final = 64 * 1024
 
 
 class StreamConnection(asyncio.Protocol):
-    """One connection of a door whose dialect has a protocol of its own. The ``Peer`` of its handler. ``is_secured`` is
-    as for ``Channel``."""
+    """One connection of a door that is not HTTP. The ``Peer`` of its handler, which ``connect`` makes. ``is_secured``
+    is as for ``Channel``. With ``introduces``, the handler calls ``identify`` before it starts anything."""
 
-    def __init__(self, door: Door, dialect: StreamDialect, is_secured: bool = False) -> None:
+    def __init__(
+        self,
+        door: Door,
+        connect: Callable[[StreamConnection], StreamHandler],
+        is_secured: bool = False,
+        introduces: bool = False,
+    ) -> None:
         self._door = door
-        self._dialect = dialect
+        self._connect = connect
+        self._introduces = introduces
         self._loop = asyncio.get_running_loop()
         self._channel = Channel(door, is_secured)
         self._writer: JoinedWriter | None = None
         self._handler: StreamHandler | None = None
         self._principal: Principal | None = None
+        self._authorization: bytes | None = None
         #: The requests that are being executed: whether each may wait, when it began, and its size.
         self._tasks: dict[asyncio.Task[str], tuple[bool, float, int]] = {}
-        self._executed_bytes = 0  # of all of them
+        self._executed_bytes = 0  # of those that do not wait
+        self._working = 0  # the number of these
         self._unread = bytearray()  # what has arrived, and waits for requests to end
         self._resumes: asyncio.TimerHandle | None = None  # for a peer that asks too fast
         self._pending_bytes = 0  # of a request that is not complete
@@ -70,12 +82,12 @@ class StreamConnection(asyncio.Protocol):
                 self._door.counters.slow_peers += 1
                 self.abort()
 
-    def start(self, work: Work, size: int, is_waiting: bool = False) -> None:
+    def start(self, work: Work, size: int, is_waiting: bool = False) -> asyncio.Task[str]:
         """As ``Peer.start``."""
         now_s = self._loop.time()
         task = self._loop.create_task(work)
         self._tasks[task] = is_waiting, now_s, size
-        self._count_executed(size, is_waiting)
+        self._count_executed(1, size, is_waiting)
         task.add_done_callback(self._ended)
         caller = self._channel.address if self._door.authenticator.kind == "none" else self.principal.account
         delay_s = self._door.limits.delay_s(caller, now_s)
@@ -83,12 +95,15 @@ class StreamConnection(asyncio.Protocol):
             if self._resumes:
                 self._resumes.cancel()
             self._resumes = self._loop.call_later(delay_s, self._go_on)
+        return task
 
     def expect(self, pending_bytes: int) -> None:
         """As ``Peer.expect``."""
         limits = self._door.limits
         if pending_bytes and not self._pending_bytes:
             self._channel.set_deadline(limits.settings.header_seconds)
+        elif pending_bytes // _PROGRESS_BYTES > self._pending_bytes // _PROGRESS_BYTES:
+            self._channel.set_deadline(limits.settings.body_seconds)
         limits.buffered_bytes += pending_bytes - self._pending_bytes
         self._pending_bytes = pending_bytes
         if pending_bytes and self._is_memory_full() and not limits.executed_bytes:
@@ -100,20 +115,37 @@ class StreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """As ``Peer.close``."""
+        if self._handler and self._channel.transport:
+            self._handler.closing()
         if self._writer:
             self._writer.flush()
         self._channel.close()
 
+    # --- what a handler that introduces its peer uses -----------------------------------------------------------------
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the peer is being read."""
+        return self._channel.is_reading
+
+    def identify(self, authorization: bytes | None) -> bool:
+        """Find out who the peer is, from what it says as HTTP's header ``Authorization``; whether it is known."""
+        self._authorization = authorization
+        self._principal = self._channel.principal or self._door.authenticator.of_header(authorization)
+        return self._principal is not None
+
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if self._channel.open(self, transport, needs_principal=True) and self._channel.transport:
-            self._principal = self._channel.principal
+        if self._channel.open(self, transport, needs_principal=not self._introduces) and self._channel.transport:
+            self._principal = None if self._introduces else self._channel.principal
             self._writer = JoinedWriter(self._channel.transport)
-            self._handler = self._dialect.connect(self)
+            self._handler = self._connect(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._channel.lost(self)
+        if self._handler:
+            self._handler.lost()
         self._handler = self._writer = None
         self._unread.clear()
         self._door.limits.buffered_bytes -= self._pending_bytes
@@ -160,7 +192,7 @@ class StreamConnection(asyncio.Protocol):
 
     def _may_ask(self) -> bool:
         limits = self._door.limits
-        has_place = len(self._tasks) < limits.settings.peer_requests and self._executed_bytes < _EXECUTED_BYTES
+        has_place = self._working < limits.settings.peer_requests and self._executed_bytes < _EXECUTED_BYTES
         if not has_place or self._resumes or self._is_blocked:
             return False
         return not (limits.executed_bytes and self._is_memory_full())
@@ -184,10 +216,11 @@ class StreamConnection(asyncio.Protocol):
         self._count_unsent(0)
         self._read_on()
 
-    def _count_executed(self, size: int, is_waiting: bool) -> None:
-        self._executed_bytes += size
+    def _count_executed(self, number: int, size: int, is_waiting: bool) -> None:
         self._door.limits.buffered_bytes += size
         if not is_waiting:
+            self._executed_bytes += size
+            self._working += number
             self._door.limits.executed_bytes += size
 
     def _count_unsent(self, size: int) -> None:
@@ -199,7 +232,8 @@ class StreamConnection(asyncio.Protocol):
     def authenticate_again(self) -> None:
         """As ``Connection.authenticate_again``. Ends the connection if it is no longer of its principal."""
         self._channel.authenticate_again()
-        if self._channel.principal != self._principal:
+        principal = self._channel.principal or self._door.authenticator.of_header(self._authorization)
+        if self._principal and principal != self._principal:
             self.abort()
 
     def check(self, now_s: float) -> None:
@@ -224,7 +258,7 @@ class StreamConnection(asyncio.Protocol):
 
     def _ended(self, task: asyncio.Task[str]) -> None:
         is_waiting, began_s, size = self._tasks.pop(task)
-        self._count_executed(-size, is_waiting)
+        self._count_executed(-1, -size, is_waiting)
         error = None if task.cancelled() else task.exception()
         if not task.cancelled():
             self._door.counters.count("error" if error else task.result(), self._loop.time() - began_s)

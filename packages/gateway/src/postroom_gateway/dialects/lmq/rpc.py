@@ -49,6 +49,12 @@ class RpcHandler:
                 self._peer.start(self._respond(request), len(frame), is_waiting=request.method in PULLS)
         self._peer.expect(self._frames.pending_bytes)
 
+    def closing(self) -> None:
+        """Nothing is said to the client."""
+
+    def lost(self) -> None:
+        """There is nothing to end."""
+
     async def _respond(self, request: Request) -> str:
         """Execute a request, and answer it unless it is a notification. Returns ``ok``, or the kind of error."""
         try:

@@ -1,0 +1,166 @@
+"""The door for WebSocket MQ: requests and batches of a connection, aborts, and the order in which they take effect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from postroom_common.errors import CommandError
+
+from ...contract import Daemon, DaemonUnavailable, MessagePeer, WaitEnded
+from .errors import RpcError, aborted, internal, unavailable, wrong_argument
+from .methods import METHODS, ORDER, refusal
+from .options import read_options
+from .queues import Ordered, Queues
+from .rpc import Abort, Call, Request, encode, encode_batch, encode_error, encode_result, read_message
+from .turns import Turns
+from .versions import satisfies
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: The version of the server whose methods these are; clients ask for a range of versions with each request.
+SERVER_VERSION: Final = "0.7.4"
+#: Most calls of a batch.
+_CALLS_LIMIT: Final = 1000
+
+
+class WebSocketMq:
+    """WebSocket MQ. Raises ``ConfigurationError`` for wrong options."""
+
+    def __init__(self, daemon: Daemon, door: str, options: Mapping[str, Any]) -> None:
+        self._daemon = daemon
+        self._door = door
+        self.websocket = read_options(options)
+
+    def connect(self, peer: MessagePeer) -> Conversation:
+        """A connection was made."""
+        return Conversation(peer, Queues(self._daemon, peer.principal, self._door))
+
+
+class Signal:
+    """Whether a request was aborted; if it is, its waits end."""
+
+    def __init__(self) -> None:
+        self._is_aborted = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def abort(self) -> None:
+        """The client does not want the answer any more."""
+        self._is_aborted = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def guard(self, wait: Coroutine[Any, Any, T]) -> T:
+        """Wait for something. Raises the error of an aborted request as soon as this is one."""
+        if self._is_aborted:
+            wait.close()
+            raise aborted()
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        try:
+            return await wait
+        except asyncio.CancelledError:
+            if self._is_aborted and task.uncancel() == 0:
+                raise aborted() from None
+            raise
+        finally:
+            self._tasks.discard(task)
+
+
+class Conversation:
+    """One connection."""
+
+    def __init__(self, peer: MessagePeer, queues: Queues) -> None:
+        self._peer = peer
+        self._queues = queues
+        self._turns = Turns()
+        #: The requests that wait and may be aborted.
+        self._signals: dict[str, Signal] = {}
+
+    def received(self, message: bytes) -> None:
+        """As ``MessageHandler.received``."""
+        asked = read_message(message)
+        if isinstance(asked, Abort):
+            signal = self._signals.pop(asked.id, None)
+            if signal:  # else it was answered already: clients send such aborts after each call with a timeout
+                signal.abort()
+        elif asked:
+            waits = any(call.method == (ORDER,) for call in asked.calls)
+            signal = Signal()
+            if waits:
+                self._signals[asked.id] = signal
+            self._peer.start(self._respond(asked, signal), len(message), is_waiting=waits)
+
+    async def _respond(self, request: Request, signal: Signal) -> str:
+        """Execute a request, and answer it. Returns ``ok``, or the name of the error."""
+        ordered: list[Ordered] = []
+        is_answered = False
+        try:
+            answer, outcome = await self._answer(request, signal, ordered)
+            is_answered = self._peer.is_open
+            self._peer.send(answer)
+            return outcome
+        except WaitEnded:  # the gateway stops, and closes the connection: the client asks again
+            return "ended"
+        finally:
+            if self._signals.get(request.id) is signal:
+                del self._signals[request.id]
+            if ordered and not is_answered:  # if this fails, they wait again when their time is over
+                await asyncio.gather(*map(self._queues.return_undelivered, ordered), return_exceptions=True)
+
+    async def _answer(self, request: Request, signal: Signal, ordered: list[Ordered]) -> tuple[bytes, str]:
+        """The answer to a request, and what the metrics count. ``ordered`` gets what was leased for it."""
+        if request.expected_version and not satisfies(SERVER_VERSION, request.expected_version):
+            text = (
+                f'The expected version is "{request.expected_version}", but the server version is "{SERVER_VERSION}".'
+            )
+            return encode_error(request.id, RpcError("VersionMismatch", text)), "VersionMismatch"
+        if request.is_batch:
+            if len(request.calls) > _CALLS_LIMIT:
+                error = wrong_argument(f"A batch has at most {_CALLS_LIMIT} requests.")
+                return encode_error(request.id, error), error.name
+            if request.is_parallel:
+                outcomes = await asyncio.gather(*(self._outcome(call, signal, ordered) for call in request.calls))
+            else:
+                outcomes = [await self._outcome(call, signal, ordered) for call in request.calls]
+            return encode_batch(request.id, outcomes), "ok"
+        outcome = await self._outcome(request.calls[0], signal, ordered)
+        if isinstance(outcome, RpcError):
+            return encode_error(request.id, outcome), outcome.name
+        return encode_result(request.id, outcome), "ok"
+
+    async def _outcome(self, call: Call, signal: Signal, ordered: list[Ordered]) -> bytes | RpcError:
+        """What becomes of a call: its result as JSON, or its error."""
+        try:
+            result = await self._execute(call, signal)
+        except RpcError as error:
+            return error
+        except CommandError as error:
+            return refusal(error)
+        except WaitEnded:
+            raise
+        except DaemonUnavailable as error:
+            return unavailable(str(error))
+        except Exception:
+            log.exception("a request failed: %s", call.method)
+            return internal()
+        if isinstance(result, Ordered):
+            ordered.append(result)
+            return encode(result.message_id)
+        return result
+
+    async def _execute(self, call: Call, signal: Signal) -> bytes | Ordered:
+        """Execute a call when its turn has come."""
+        name = call.method[0] if len(call.method) == 1 else ""
+        method = METHODS.get(name)
+        if method is None:
+            raise RpcError("MethodNotAvailable", "The method is not available.")
+        async with self._turns.take(method.scope(call.params)) as turn:
+            if name == ORDER:
+                turn.end()  # nobody waits for a wait
+                return await signal.guard(method.run(self._queues, call.params))
+            return await method.run(self._queues, call.params)

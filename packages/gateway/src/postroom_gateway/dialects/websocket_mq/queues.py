@@ -1,0 +1,349 @@
+"""What WebSocket MQ's clients do with queues and messages, as commands of the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import Command, ErrorCode, ReasonCode, State, named_key
+
+from ...contract import Answer, Daemon, Principal
+from . import configuration
+from .errors import (
+    bad_state,
+    duplicate_message,
+    duplicate_message_id,
+    message_not_found,
+    queue_not_found,
+    slot_not_found,
+    stale_lease,
+)
+from .rpc import SURROGATE
+from .views import JSON_TYPE, STATES, MqState, encode_message, id_of, state_of
+
+#: The daemon says by these that a message is in another state, or leased by somebody else.
+_OTHER_STATE: Final = (ErrorCode.BAD_STATE, ErrorCode.LEASE_EXPIRED, ErrorCode.LEASE_MISMATCH)
+#: Number of queues or messages on a page.
+_PAGE: Final = 1000
+#: Number of commands about single messages that are sent before their answers have come.
+_AT_ONCE: Final = 128
+_JSON: Final = {"encoding": "json", "contentType": JSON_TYPE}
+#: A value of JSON that the daemon does not take as such.
+_JSON_TEXT: Final = {"encoding": "text", "contentType": JSON_TYPE}
+
+
+class Ordered(NamedTuple):
+    """A message that was leased by ``order``: its id, and what returns it."""
+
+    message_id: str
+    message_key: str
+    lease_id: str
+
+
+class Queues:
+    """The operations of one principal. They raise ``RpcError`` as the methods do, ``CommandError`` for what else the
+    daemon refuses, and what ``Daemon.request`` raises."""
+
+    def __init__(self, daemon: Daemon, principal: Principal, door: str) -> None:
+        self._daemon = daemon
+        self._principal = principal
+        self._door = door
+
+    async def _ask(
+        self, command: str, payload: dict[str, Any], bodies: Sequence[bytes] = (), wait_ms: int | None = 0
+    ) -> Answer:
+        return await self._daemon.request(self._principal, command, payload, bodies, door=self._door, wait_ms=wait_ms)
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    async def ids(self) -> list[str]:
+        """The ids of all queues, in the order of their names."""
+        found: list[str] = []
+        after = ""
+        while True:
+            page = (await self._ask(Command.LIST_QUEUES, {"limit": _PAGE, "after": after})).data
+            found += [row["queue"] for row in page["queues"]]
+            after = page["next"]
+            if not after:
+                return found
+
+    async def configuration(self, queue: str) -> dict[str, Any] | None:
+        """The configuration of a queue; None if it does not exist."""
+        try:
+            answer = await self._ask(Command.GET_POLICY, {"queue": queue})
+        except CommandError as error:
+            if error.code != ErrorCode.QUEUE_NOT_FOUND:
+                raise
+            return None
+        return configuration.from_policy(answer.data["policy"])
+
+    async def configure(self, queue: str, config: Any) -> None:
+        """Create a queue, or change its configuration. A concurrency of 0 pauses it, another one resumes it after
+        that."""
+        policy = configuration.to_policy(config)
+        before = (await self._status(queue))["policy"]
+        is_blocked = configuration.is_blocked(policy)
+        if configuration.is_blocked(before) and not is_blocked:
+            await self._ask(Command.RESUME, {"queue": queue})
+        payload = {"queue": queue, "policy": policy, "createWith": configuration.CREATE_WITH}
+        await self._ask(Command.SET_POLICY, payload)
+        if is_blocked:
+            await self._ask(Command.PAUSE, {"queue": queue})
+
+    async def remove(self, queue: str) -> None:
+        """Delete a queue with its messages, if it exists."""
+        try:
+            while not (await self._ask(Command.DELETE_QUEUE, {"queue": queue, "discard": True})).data["deleted"]:
+                pass
+        except CommandError as error:
+            if error.code != ErrorCode.QUEUE_NOT_FOUND:
+                raise
+
+    async def reset(self, queue: str) -> None:
+        """Drop all messages of a queue, and begin its counts anew, if it exists."""
+        try:
+            await self._purge({"queue": queue, "state": "any", "resetTally": True})
+        except CommandError as error:
+            if error.code != ErrorCode.QUEUE_NOT_FOUND:
+                raise
+
+    async def figures(self, queue: str) -> dict[str, int] | None:
+        """The number of messages in each state; None if the queue does not exist. Of completed and abandoned ones also
+        those that were not kept."""
+        status = await self._status(queue)
+        if not status["exists"]:
+            return None
+        counts, tally = status["metrics"], status.get("tally", {})
+        ordered = counts.get("ordered", 0)
+        abandoned = status["reasons"].get(ReasonCode.ABANDONED, 0)
+        return {
+            "drafting": counts[State.DRAFTING],
+            "waiting": sum(counts[state] for state in STATES[MqState.WAITING]),
+            "ordered": ordered,
+            "active": counts[State.INFLIGHT] - ordered,
+            "failed": counts["dlq"] - abandoned,
+            "completed": counts[State.DONE] + tally.get("completed", 0),
+            "abandoned": abandoned + tally.get("abandoned", 0),
+        }
+
+    async def _status(self, queue: str) -> dict[str, Any]:
+        return (await self._ask(Command.STATUS, {"queue": queue})).data
+
+    async def _require(self, queue: str) -> None:
+        """Raises ``QueueNotFound`` if the queue does not exist."""
+        if not (await self._status(queue))["exists"]:
+            raise queue_not_found()
+
+    # --- one message --------------------------------------------------------------------------------------------------
+
+    async def draft(self, queue: str, priority: int | None, slots: Sequence[str], name: str) -> str:
+        """Make a message without values; its id, which is ``name`` unless that is empty. Raises ``QueueNotFound`` and
+        ``DuplicateMessageId``."""
+        payload: dict[str, Any] = {"queue": queue, "parts": slots, "mustExist": True}
+        payload |= {"noPriority": True} if priority is None else {"priority": priority}
+        if name:
+            payload["name"] = name
+        try:
+            return id_of((await self._ask(Command.DRAFT, payload)).data)
+        except CommandError as error:
+            if error.code == ErrorCode.QUEUE_NOT_FOUND:
+                raise queue_not_found() from None
+            if error.code == ErrorCode.DUPLICATE_MESSAGE:
+                raise duplicate_message_id() from None
+            raise
+
+    async def set_slot(self, queue: str, message_id: str, slot: str, value: bytes) -> None:
+        """Set a slot to a JSON value."""
+        form = _JSON_TEXT if SURROGATE.search(value) else _JSON
+        payload = {"messageKey": named_key(queue, message_id), "part": slot, "bodyBytes": len(value), **form}
+        try:
+            await self._ask(Command.SET, payload, [value])
+        except CommandError as error:
+            if error.code == ErrorCode.BAD_STATE:
+                raise bad_state("Drafting", "Waiting") from None
+            if error.code == ErrorCode.PART_NOT_FOUND:
+                raise slot_not_found() from None
+            if error.code == ErrorCode.DUPLICATE_MESSAGE:
+                raise duplicate_message() from None
+            await self._raise_missing(queue, error)
+
+    async def order(self, queue: str) -> Ordered:
+        """Lease the next message, or wait for one, however long. Raises ``QueueNotFound``, also if the queue is removed
+        meanwhile."""
+        payload = {"queue": queue, "mustExist": True, "payloadAs": "none"}
+        try:
+            data = (await self._ask(Command.CONSUME_NEXT, payload, wait_ms=None)).data
+        except CommandError as error:
+            if error.code == ErrorCode.QUEUE_NOT_FOUND:
+                raise queue_not_found() from None
+            raise
+        return Ordered(id_of(data["message"]), data["lease"]["messageKey"], data["lease"]["leaseId"])
+
+    async def return_undelivered(self, ordered: Ordered) -> None:
+        """Return a message whose id never reached its client: to its place, and it counts as never ordered."""
+        payload = {"messageKey": ordered.message_key, "leaseId": ordered.lease_id, "undelivered": True}
+        try:
+            await self._ask(Command.RELEASE, payload)
+        except CommandError as error:
+            if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
+                raise
+
+    async def take(self, queue: str, message_id: str, with_lease: bool) -> bytes | None:
+        """The encoded message; one that is ordered becomes active. None if it does not exist."""
+        payload = {"messageKey": named_key(queue, message_id), "anyHolder": True, "payloadAs": "value"}
+        try:
+            answer = await self._ask(Command.ACTIVATE, payload)
+        except CommandError as error:
+            if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
+                raise
+            return await self.peek(queue, message_id)
+        lease_id = answer.data["lease"]["leaseId"] if with_lease else ""
+        return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies, lease_id)
+
+    async def peek(self, queue: str, message_id: str) -> bytes | None:
+        """The encoded message as it is; None if it does not exist."""
+        answer = await self._found(queue, message_id)
+        if answer is None:
+            return None
+        message = answer.data["message"]
+        return encode_message(state_of(message), message, answer.bodies)
+
+    async def _found(self, queue: str, message_id: str) -> Answer | None:
+        """What the daemon says of a message in any state; None if it does not exist. Raises ``QueueNotFound``."""
+        payload = {"messageKey": named_key(queue, message_id), "payloadAs": "value"}
+        try:
+            return await self._ask(Command.GET_MESSAGE, payload)
+        except CommandError as error:
+            if error.code != ErrorCode.MESSAGE_NOT_FOUND:
+                raise
+            await self._require(queue)
+            return None
+
+    async def complete(self, queue: str, message_id: str, lease_id: str) -> None:
+        """Acknowledge an active message; with a lease id, only under that lease."""
+        await self._settle(Command.ACK, queue, message_id, lease_id)
+
+    async def fail(self, queue: str, message_id: str, lease_id: str) -> None:
+        """Make an active message a failed one; with a lease id, only under that lease."""
+        await self._settle(Command.NACK, queue, message_id, lease_id)
+
+    async def _settle(self, command: Command, queue: str, message_id: str, lease_id: str) -> None:
+        payload: dict[str, Any] = {"messageKey": named_key(queue, message_id), "anyHolder": True}
+        if lease_id:
+            payload["leaseId"] = lease_id
+        try:
+            await self._ask(command, payload)
+        except CommandError as error:
+            if error.code not in _OTHER_STATE:
+                await self._raise_missing(queue, error)
+            if lease_id and error.code != ErrorCode.BAD_STATE:
+                raise stale_lease() from None
+            raise bad_state("Active") from None
+
+    async def renew(self, queue: str, message_id: str) -> None:
+        """Make a failed message wait again."""
+        found = await self._found(queue, message_id)
+        if found is None:
+            raise message_not_found()
+        if state_of(found.data["message"]) is not MqState.FAILED:
+            raise bad_state("Failed")
+        try:
+            await self._ask(Command.REPROCESS_DLQ, {"messageKey": named_key(queue, message_id)})
+        except CommandError as error:
+            if error.code == ErrorCode.DLQ_NOT_FOUND:
+                raise bad_state("Failed") from None
+            raise
+
+    async def abandon(self, queue: str, message_id: str) -> None:
+        """Abandon a message in any state."""
+        try:
+            await self._ask(Command.ABANDON, {"messageKey": named_key(queue, message_id)})
+        except CommandError as error:
+            await self._raise_missing(queue, error)
+
+    async def discard(self, queue: str, message_id: str) -> None:
+        """Drop a message in any state, if it exists."""
+        try:
+            await self._ask(Command.PURGE, {"queue": queue, "messageKey": named_key(queue, message_id)})
+        except CommandError as error:
+            if error.code == ErrorCode.QUEUE_NOT_FOUND:
+                raise queue_not_found() from None
+            if error.code != ErrorCode.MESSAGE_NOT_FOUND:
+                raise
+
+    async def _raise_missing(self, queue: str, error: CommandError) -> None:
+        """Raises what a method raises for a missing message, or the error if it is another one."""
+        if error.code != ErrorCode.MESSAGE_NOT_FOUND:
+            raise error
+        await self._require(queue)
+        raise message_not_found()
+
+    # --- all messages in a state --------------------------------------------------------------------------------------
+
+    async def ids_in(self, queue: str, state: MqState) -> list[str]:
+        """The ids of all messages in a state."""
+        return [id_of(row) for row in await self._rows(queue, state)]
+
+    async def abandon_failed(self, queue: str) -> None:
+        """Abandon all failed messages."""
+        rows = await self._rows(queue, MqState.FAILED)
+        await self._ask_about_each(Command.ABANDON, [{"messageKey": row["messageKey"]} for row in rows])
+
+    async def renew_failed(self, queue: str) -> None:
+        """Make all failed messages wait again, in the order in which they failed."""
+        await self._require(queue)
+        payload = {"queue": queue, "filter": {"notReasonCode": ReasonCode.ABANDONED}, "limit": _PAGE}
+        after = ""
+        while True:
+            after = (await self._ask(Command.REPROCESS_DLQ, payload | {"after": after})).data["next"]
+            if not after:
+                return
+
+    async def clear(self, queue: str, state: MqState) -> None:
+        """Drop all messages in a state, and nothing else."""
+        if state in (MqState.DRAFTING, MqState.WAITING, MqState.COMPLETED):
+            await self._require(queue)
+            for one in STATES[state]:
+                await self._purge({"queue": queue, "state": one})
+            return
+        keys = [row["messageKey"] for row in await self._rows(queue, state)]
+        await self._ask_about_each(Command.PURGE, [{"queue": queue, "messageKey": key} for key in keys])
+
+    async def _ask_about_each(self, command: Command, payloads: Sequence[dict[str, Any]]) -> None:
+        """Send a command about many messages, in order."""
+        for start in range(0, len(payloads), _AT_ONCE):
+            await asyncio.gather(*(self._ask_about(command, one) for one in payloads[start : start + _AT_ONCE]))
+
+    async def _ask_about(self, command: Command, payload: dict[str, Any]) -> None:
+        """Send a command about a message that may have gone, or changed its state, since it was listed."""
+        try:
+            await self._ask(command, payload)
+        except CommandError as error:
+            if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.DLQ_NOT_FOUND):
+                raise
+
+    async def _rows(self, queue: str, state: MqState) -> list[dict[str, Any]]:
+        """What the daemon says of each message in a state. Raises ``QueueNotFound``."""
+        await self._require(queue)
+        rows: list[dict[str, Any]] = []
+        for one in STATES[state]:
+            after = ""
+            while True:
+                payload = {"queue": queue, "state": one, "limit": _PAGE, "after": after, "previewBytes": 0}
+                page = (await self._ask(Command.BROWSE, payload)).data
+                rows += [row for row in page["messages"] if state_of(row) is state]
+                after = page["next"]
+                if not after:
+                    break
+        return rows
+
+    async def _purge(self, payload: dict[str, Any]) -> None:
+        """Drop what a request selects, page by page; only what was there when it began."""
+        after: dict[str, Any] = {}
+        while True:
+            page = (await self._ask(Command.PURGE, {"limit": _PAGE, **payload, **after})).data
+            if not page["next"]:
+                return
+            after = {"after": page["next"], "upToEvent": page["upToEvent"]}
