@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from .. import load
 from ..figures import Report
 from ..floor import Floor
 from ..stores.queue import WrongMessages
-from . import tables
+from . import tables, websocket_mq
 from .driver import Connections, Outcome, body_of, number_of
 from .peers import PEERS, Missing, running
 from .systems import Contestant, Ours, messages_in, ours
@@ -26,19 +27,21 @@ from .wires import Refused
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: ``seconds`` for each row in a round, after a warm-up; the floor before each server."""
+    """How much is measured: ``seconds`` for each row in a round, after a warm-up; the floor before each server;
+    ``consumers`` wait for one message."""
 
     rounds: int
     seconds: float
     warm_up_s: float
     floor_ms: int
     idle_s: float
+    consumers: int
     limit_s: int
 
 
-TINY = Size(1, 0.2, 0.05, 50, 0.2, 120)
-QUICK = Size(2, 1.0, 0.3, 200, 5.0, 420)
-NORMAL = Size(5, 3.0, 0.5, 300, 10.0, 1800)
+TINY = Size(1, 0.2, 0.05, 50, 0.2, 150, 120)
+QUICK = Size(2, 1.0, 0.3, 200, 5.0, 3000, 420)
+NORMAL = Size(5, 3.0, 0.5, 300, 10.0, 3000, 1800)
 
 #: How many messages are in flight on a connection; a protocol that is not listed is measured with all of them.
 _PUSHES: Final = {"LMQ over HTTP": (ONE, SIXTEEN), "LMQ over MessagePack-RPC": (ONE, WINDOW)}
@@ -51,6 +54,16 @@ _LANE: Final = (
 )
 _RATES: Final = {("LMQ over HTTP", SIXTEEN): 8_000.0, ("LMQ over MessagePack-RPC", WINDOW): 15_000.0}
 _LANE_P50_MS: Final = 0.5
+#: WebSocket MQ: callers, their connections, and the rate that is aimed at.
+_CYCLES: Final = (
+    ("1 caller", 1, 1, None),
+    ("16 callers, 1 connection", 16, 1, None),
+    ("16 callers, 16 connections", 16, 16, 2_000.0),
+)
+_CYCLE: Final = "cycle (draft, set, order, get, complete)"
+#: Messages of which each is delivered to one of the consumers that wait, and how long that may take.
+_DELIVERIES: Final = 20
+_DELIVERY_MS: Final = 5.0
 #: How long a server may take to count what it has acknowledged.
 _COUNT_S: Final = 10.0
 #: After the start of all servers, until they are idle.
@@ -67,7 +80,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
         report.conditions.setdefault("versions", {})
         tables.print_head(report, contestants)
         idle = _idle(mine, contestants, size.idle_s)
-        found: dict[Row, list[Outcome]] = {row: [] for row in _lane_rows()}
+        found: dict[Row, list[Outcome]] = {row: [] for row in (*_lane_rows(), *_cycle_rows())}
         for contestant in contestants:
             found |= {row: [] for row in _rows(contestant)}
         syncs: list[Syncs] = []
@@ -80,6 +93,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
                     syncs[-1].add(*floor.syncs(size.floor_ms))
                 if contestant is None:
                     _lane_round(mine, size, found)
+                    _cycle_round(mine, f"cycles-{number}", size, found)
                     continue
                 try:
                     _round(contestant, f"{contestant.queue}-{number}", size, found)
@@ -93,6 +107,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
         if not floor:
             report.missing("floor", "no C compiler (cc, gcc, clang) on the PATH")
         tables.print_rows(report, found, syncs if floor else [])
+        _print_deliveries(report, mine, size.consumers)
         tables.print_ratios(report, found)
 
 
@@ -124,6 +139,12 @@ def _lane_rows() -> Iterator[Row]:
     for name, processes, _, budget, beside in _LANE:
         p50_ms = _LANE_P50_MS if processes == 1 else None
         yield Row("lane", "push", name, beside, ("daemon",), True, True, budget, p50_ms)
+
+
+def _cycle_rows() -> Iterator[Row]:
+    for name, callers, _, budget in _CYCLES:
+        shape = ONE if callers == 1 else SIXTEEN
+        yield Row("WebSocket MQ", _CYCLE, name, shape, ("daemon", "gateway"), True, True, budget)
 
 
 def _round(contestant: Contestant, queue: str, size: Size, found: dict[Row, list[Outcome]]) -> None:
@@ -171,6 +192,30 @@ def _lane_round(mine: Ours, size: Size, found: dict[Row, list[Outcome]]) -> None
                 f"the lane answered {outcome.requests} requests, and the daemon has {added} messages more"
             )
         found[row].append(Outcome(outcome.requests, outcome.seconds, outcome.latencies_ms, [outcome.cpu_us]))
+
+
+def _cycle_round(mine: Ours, queue: str, size: Size, found: dict[Row, list[Outcome]]) -> None:
+    """One round of WebSocket MQ, on a queue of its own, which is empty after it."""
+    mine.daemon.client.set_policy(queue, dict(websocket_mq.POLICY))
+    for row, (_, callers, connections, _) in zip(_cycle_rows(), _CYCLES, strict=True):
+        outcome = websocket_mq.cycles(
+            mine.websocket_mq, queue, connections, callers, mine.read_cpu, size.warm_up_s, size.seconds
+        )
+        left = sum(mine.daemon.client.status(queue)["metrics"].values())
+        if left:
+            raise WrongMessages(f"WebSocket MQ has {left} messages left after the last of them was completed")
+        if outcome:
+            found[row].append(outcome)
+
+
+def _print_deliveries(report: Report, mine: Ours, consumers: int) -> None:
+    """How fast a message comes to one of many consumers that wait."""
+    report.section(f"WebSocket MQ: one message, {consumers:,} consumers that wait")
+    mine.daemon.client.set_policy("many", dict(websocket_mq.POLICY))
+    times_ms = websocket_mq.deliveries(mine.websocket_mq, "many", consumers, _DELIVERIES)
+    name = f"WebSocket MQ: delivery to one of {consumers} consumers"
+    report.add(f"{name}: p50", statistics.median(times_ms), "ms", _DELIVERY_MS)
+    report.add(f"{name}: longest of {_DELIVERIES}", max(times_ms), "ms")
 
 
 def _idle(mine: Ours, contestants: Sequence[Contestant], seconds: float) -> list[Idle]:

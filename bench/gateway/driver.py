@@ -49,7 +49,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Meter:
+class Meter:
     """Counts the answers between ``begin`` and ``end`` (monotonic seconds). The end moves until there is one."""
 
     read_cpu: ReadCpu
@@ -61,7 +61,7 @@ class _Meter:
     _after: tuple[list[float], float] | None = None
 
     @classmethod
-    def starting(cls, read_cpu: ReadCpu, warm_up_s: float, seconds: float) -> _Meter:
+    def starting(cls, read_cpu: ReadCpu, warm_up_s: float, seconds: float) -> Meter:
         begin = time.monotonic() + warm_up_s
         return cls(read_cpu, begin, begin + seconds)
 
@@ -181,7 +181,7 @@ class Connections:
         self, numbers: Iterator[int], window: int, read_cpu: ReadCpu, warm_up_s: float, seconds: float
     ) -> Outcome | None:
         """Push messages of these numbers; ``window`` are in flight on each connection. All are answered at the end."""
-        meter = _Meter.starting(read_cpu, warm_up_s, seconds)
+        meter = Meter.starting(read_cpu, warm_up_s, seconds)
         for connection in self._all.values():
             self._push(connection, numbers, window)
         while any(connection.in_flight for connection in self._all.values()):
@@ -202,7 +202,7 @@ class Connections:
     def pull(self, pulled: list[bytes], read_cpu: ReadCpu, warm_up_s: float, seconds: float) -> Outcome | None:
         """Pull a message, acknowledge it, and so on, on each connection, until the time is over or there is none. The
         bodies of all that were acknowledged go to ``pulled``. A latency is that of a pull and its ack together."""
-        meter = _Meter.starting(read_cpu, warm_up_s, seconds)
+        meter = Meter.starting(read_cpu, warm_up_s, seconds)
         pairs = {connection: _Pair(connection, pulled, meter) for connection in self._all.values()}
         for pair in pairs.values():
             pair.begin()
@@ -222,7 +222,7 @@ class _Pair:
 
     connection: Connection
     pulled: list[bytes]
-    meter: _Meter
+    meter: Meter
     begun: float = 0.0
     held: Pulled | None = None
 

@@ -93,23 +93,30 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """The daemon, the gateway, and the gateway's doors."""
+    """The daemon, the gateway, and the gateway's doors: those that are measured as others are, and that of WebSocket
+    MQ."""
 
     daemon: Daemon
     gateway: Process
     doors: tuple[Contestant, ...]
+    websocket_mq: Address
+
+    def read_cpu(self) -> list[float]:
+        """CPU seconds of daemon and gateway."""
+        return [daemons.cpu_s(pid) for pid in (self.daemon.pid, self.gateway.pid)]
 
 
 @contextmanager
 def ours(place: Path, gateway_file: Path) -> Iterator[Ours]:
     """Our daemon with a gateway, whose configuration is written to ``gateway_file``."""
-    with daemons.running(place, "--gateway-users", str(os.getuid())) as daemon:
-        http, rpc, pages = free_ports(3)
-        gateway_file.write_text(_GATEWAY.format(socket=daemon.ipc / "lane.sock", http=http, rpc=rpc, pages=pages))
+    with daemons.running(place, "--gateway-users", str(os.getuid()), "--limits-user-waits", "0") as daemon:
+        http, rpc, mq, pages = free_ports(4)
+        lane = daemon.ipc / "lane.sock"
+        gateway_file.write_text(_GATEWAY.format(socket=lane, http=http, rpc=rpc, mq=mq, pages=pages))
         command = (sys.executable, "-m", "postroom_gateway", "run", "--config", gateway_file)
         gateway = Process(command, gateway_file.with_suffix(".log"))
         try:
-            for port in (http, rpc):
+            for port in (http, rpc, mq):
                 gateway.wait_for(partial(_connect, port))
             pids = {"daemon": daemon.pid, "gateway": gateway.pid}
             left = partial(messages_in, daemon)
@@ -117,7 +124,7 @@ def ours(place: Path, gateway_file: Path) -> Iterator[Ours]:
                 Contestant("LMQ over HTTP", pids, ("127.0.0.1", http), LmqHttp, left, is_ours=True),
                 Contestant("LMQ over MessagePack-RPC", pids, ("127.0.0.1", rpc), LmqRpc, left, is_ours=True),
             )
-            yield Ours(daemon, gateway, doors)
+            yield Ours(daemon, gateway, doors, ("127.0.0.1", mq))
         finally:
             gateway.stop()
 
@@ -137,6 +144,10 @@ port = {pages}
 port = {http}
 [doors.lmq-rpc]
 port = {rpc}
+[doors.mq-websocket]
+port = {mq}
+[limits]
+waiting = 100000
 """
 
 

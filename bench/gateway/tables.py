@@ -184,4 +184,5 @@ def print_ratios(report: Report, found: Found) -> None:
                 cells += f"{ratio:>16.2f}"
             else:
                 cells += f"{'':>16}"
-        print(f"  {mine.name:<54}{mine.shape.name:>28}{cells}", flush=True)
+        if cells.strip():
+            print(f"  {mine.name:<54}{mine.shape.name:>28}{cells}", flush=True)

@@ -36,6 +36,7 @@ def test_every_row_of_the_gateway_and_the_lane_has_its_figures(tmp_path):
     assert done.returncode == 0, done.stdout
     values = {figure["name"]: figure["value"] for figure in json.loads(figures.read_text())["figures"]}
     http, rpc = "LMQ over HTTP", "LMQ over MessagePack-RPC"
+    cycle = "WebSocket MQ: cycle (draft, set, order, get, complete)"
     for row in (
         "lane: push, 1 process",
         "lane: push, 8 processes",
@@ -47,11 +48,15 @@ def test_every_row_of_the_gateway_and_the_lane_has_its_figures(tmp_path):
         f"{rpc}: push, 1 connection",
         f"{rpc}: push, 1 connection, 64 in flight",
         f"{rpc}: pull and ack, 1 connection",
+        f"{cycle}, 1 caller",
+        f"{cycle}, 16 callers, 1 connection",
+        f"{cycle}, 16 callers, 16 connections",
     ):
         assert values[row] > 0
         assert values[f"{row}: p99"] >= values[f"{row}: p50"] > 0
         assert f"{row}: CPU of the daemon" in values
-        assert (f"{row}: CPU of the gateway" in values) == ("LMQ" in row)
+        assert (f"{row}: CPU of the gateway" in values) == ("MQ" in row)
+    assert values["WebSocket MQ: delivery to one of 150 consumers: p50"] > 0
     assert values["gateway: resident memory after the load"] > 0
     assert values["gateway: CPU, idle"] >= 0
     assert list((tmp_path / "data").iterdir()) == []
