@@ -167,7 +167,7 @@ def _draft(new: New, name: str) -> dict[str, Any]:
     fields = {field: value for field, value in given.items() if field in known}
     if new.priority == NO_PRIORITY:
         fields |= {"noPriority": True, "priority": None}
-    return fields | {"parts": PARTS, "name": name}
+    return fields | {"parts": [*PARTS], "name": name}
 
 
 def _named(message: Message, number: int) -> str:
