@@ -514,6 +514,23 @@ def test_a_crash_changes_nothing_of_drafts_names_and_bodies(
     assert set_part(bench, "msg:q:half", "a") == "ready"
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("without_store", [False, True])
+def test_a_crash_changes_nothing_of_a_part_that_was_set_after_a_retry(
+    make_bench: MakeBench, backend: str, without_store: bool
+) -> None:
+    bench = make_bench(backend).open()
+    key = ready(bench, "first")
+    delivered(bench)
+    bench.do("nack", messageKey=key, requeue=True, delayMs=900)
+    bench.clocks.pass_ms(1000)
+    assert set_part(bench, key, "a", "second, and longer") == "ready"
+    before = seen_in(bench)
+    bench.reopen(without_store=without_store)
+    assert seen_in(bench) == before
+    assert bodies(delivered(bench)) == {"a": "second, and longer"}
+
+
 @pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid"])
 def test_a_start_from_a_checkpoint_before_the_draft_finds_it_by_its_name(make_bench: MakeBench, backend: str) -> None:
     bench = make_bench(backend).open()

@@ -21,6 +21,7 @@ LEGAL = {
     ("part_set", "drafting", "drafting"),
     ("part_set", "drafting", "ready"),
     ("part_set", "ready", "ready"),
+    ("part_set", "delayed", "delayed"),
     ("body_set", "inflight", "inflight"),
     ("body_set", "dead", "dead"),
     ("leased", "ready", "inflight"),

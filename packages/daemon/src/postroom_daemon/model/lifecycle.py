@@ -26,7 +26,7 @@ _H, _X, _K, _W = State.HELD, State.DEAD, State.DONE, State.DRAFTING
 TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
     EventType.PUBLISHED: ((GONE, _R), (GONE, _D), (GONE, _G), (GONE, _W)),
     EventType.PART_APPENDED: ((_G, _G),),
-    EventType.PART_SET: ((_W, _W), (_W, _R), (_R, _R)),
+    EventType.PART_SET: ((_W, _W), (_W, _R), (_R, _R), (_D, _D)),
     EventType.BODY_SET: ((_I, _I), (_X, _X)),
     EventType.LEASED: ((_R, _I), (_D, _I), (_G, _I), (_X, _X)),
     EventType.LEASE_EXTENDED: ((_I, _I), (_X, _X)),

@@ -78,7 +78,7 @@ def states_possible(event: Event) -> list[State | None]:
     if event["type"] == EventType.RELEASED:  # it names the former state
         return [State.DEAD if event.get("state") == State.DEAD else State.INFLIGHT]
     if event["type"] == EventType.PART_SET and not event["unset"] and "state" not in event:
-        return [State.READY]
+        return [State.READY, State.DELAYED]
     return states_before(EventType(event["type"]))
 
 
