@@ -359,3 +359,16 @@ def test_the_quota_of_stored_bytes_counts_what_the_same_group_has_published(make
     requests = [bench.make("publish", uid=7, queue="q", message="x" * 20) for _ in range(5)]
     bench.run(*requests)
     assert [request.code for request in requests] == ["OK"] * 3 + ["ERR_QUOTA_EXCEEDED"] * 2
+
+
+def test_the_quota_of_stored_bytes_counts_no_message_that_the_same_group_has_acknowledged(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(**{"limits.userStoredBytes": "100"}).open()
+    bench.run(*[bench.make("publish", uid=7, queue="q", message="x" * 8) for _ in range(3)])
+    lease = bench.do("consume_next", queue="q")["lease"]
+    requests = [bench.make("publish", uid=7, queue="q", message="x" * 8) for _ in range(3)]
+    ack = bench.make("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    bench.run(requests[0], ack, *requests[1:])
+    assert [request.code for request in requests] == ["ERR_QUOTA_EXCEEDED", "OK", "ERR_QUOTA_EXCEEDED"]
+    assert bench.live.quotas.refused["storedBytes"] == 2

@@ -315,7 +315,7 @@ class Transaction:
             unfolded[account] = unfolded.get(account, 0) + context.pending.stored
 
     def _fold(self) -> None:
-        if self.group.unfolded:
+        if self._unfolded_keys:
             self.group.fold()
             self._unfolded_keys.clear()
             if self._shared:

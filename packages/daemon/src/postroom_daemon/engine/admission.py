@@ -23,7 +23,7 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ..model.records import Entry, QueueRecord, claim_fact
 from ..policy.policies import Policies
-from .context import Context, Draft
+from .context import Context, Draft, Unfolded
 from .verbs.terminations import dropped
 
 #: Maximum number of messages that one request drops to make space.
@@ -121,11 +121,13 @@ def has_space(context: Context, queue: str, record: QueueRecord | None, policy: 
 
 def count_for_publisher(context: Context, draft: Draft, size: int) -> None:
     """Count a message, or a part, for its publisher's quota of stored bytes. Raises ``CommandError`` if it exceeds the
-    quota."""
+    quota, ``Unfolded`` if it may not once messages are removed that were acknowledged."""
     account, usage = context.who.account, context.usage
     draft["publisher"] = account
     if usage:
         stored = usage.of_account(account) + context.pending.stored + context.unfolded_bytes.get(account, 0)
+        if context.unfolded_keys and not context.quotas.may_store(account, stored + size):
+            raise Unfolded("messages are about to be removed")
         context.quotas.check_stored(account, stored, size)
         context.pending.stored += size
 

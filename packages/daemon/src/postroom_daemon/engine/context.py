@@ -46,7 +46,7 @@ def no_message(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 class Unfolded(PostroomError):
-    """A message was found that an event changes which is not folded yet: fold it, and decide the request again."""
+    """A request depends on an event that is not folded yet: fold it, and decide the request again."""
 
 
 class Vitals(Protocol):

@@ -165,10 +165,15 @@ class Quotas:
                 f"{name_of(account)} has {leases:,} messages leased ({_key(most, LEASES)}): settle some first",
             )
 
+    def may_store(self, account: Account, stored: int) -> bool:
+        """Whether an account may store ``stored`` bytes of messages."""
+        most = self._of(account).stored
+        return not most or stored <= most or not self.applies(account)
+
     def check_stored(self, account: Account, stored: int, size: int) -> None:
         """Raise ``OverQuota`` if an account with ``stored`` bytes of messages may not store ``size`` bytes more."""
-        most = self._of(account)
-        if most.stored and stored + size > most.stored and self.applies(account):
+        if not self.may_store(account, stored + size):
+            most = self._of(account)
             raise self._refuse(
                 STORED,
                 f"{stored:,} bytes of messages by {name_of(account)} are stored, of at most {most.stored:,}"
