@@ -170,6 +170,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         daemon.lane = LaneClient(daemon.ipc)
     try:
         yield daemon
+        assert not daemon.ask("status", queue="v.none")["exists"], "a vector has made the queue that does not exist"
         if daemon.lane:
             daemon.lane.close()
         daemon.stop()
