@@ -57,9 +57,12 @@ class Prepared:
         one: Fields = {"messageKey": held["message"]["messageKey"], "leaseId": held["lease"]["leaseId"]}
         message: Fields = {"queue": MINE, "message": "x"}
         letter = {"messageKey": dead["message"]["messageKey"]}
+        draft = as_user(bench, ALICE, "draft", queue=MINE, parts=["a"]).data["messageKey"]
         self.payloads: dict[Command, Fields] = {
             Command.PUBLISH: message,
             Command.PUBLISH_BATCH: {"messages": [message]},
+            Command.DRAFT: {"queue": MINE, "parts": ["a"]},
+            Command.SET: {"messageKey": draft, "part": "a", "message": "x"},
             Command.CONSUME_NEXT: {"queue": MINE},
             Command.ACK: one,
             Command.ACK_BATCH: {"items": [one]},

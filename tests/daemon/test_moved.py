@@ -16,6 +16,7 @@ from postroom_common.protocol import State
 from postroom_daemon.maintenance.verify import Kind
 from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.filesystem import tree as fs_tree
+from postroom_daemon.stores.filesystem.content import FORMAT
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.database import connection
 from tests.daemon.filesystem_store import expected_of, make
@@ -249,9 +250,9 @@ def test_a_store_of_a_newer_format_is_refused(make_bench: MakeBench, tmp_path: P
     bench = make_bench("filesystem").open()
     stop(bench)
     (path, *_) = folder(bench, "meta").iterdir()
-    path.write_bytes(encode_line({"id": 1, "format": 4, "facts": {}, "queues": []}))
+    path.write_bytes(encode_line({"id": 1, "format": FORMAT + 1, "facts": {}, "queues": []}))
     store = make(bench.path / "data", Files())
-    with pytest.raises(Exception, match="format 4 is newer"):
+    with pytest.raises(Exception, match=f"format {FORMAT + 1} is newer"):
         store.open()
 
 

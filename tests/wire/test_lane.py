@@ -365,8 +365,10 @@ def test_a_peer_that_reads_no_answers_occupies_no_more_than_configured(make_daem
             publisher.ask("publish", {"queue": "q", "bodyBytes": len(LARGE)}, LARGE)
     before_kb = daemon.resident_kb()
     with LaneClient(daemon.ipc, receive_bytes=4096) as client:
-        for number in range(100):
-            client.send({"requestId": f"{number}", "command": "consume_next", "payload": {"queue": "q"}})
+        asked = [
+            {"requestId": f"{number}", "command": "consume_next", "payload": {"queue": "q"}} for number in range(100)
+        ]
+        client.socket.sendall(b"".join(map(frame, asked)))  # at once: later ones would wait for the daemon to read on
         daemon.wait(lambda: daemon.ask("metrics")["lane"]["heldBytes"] > 2**20, "answers pile up")
         assert daemon.ask("metrics")["lane"]["heldBytes"] < 2 * 2**20
         assert daemon.resident_kb() - before_kb < 20_000

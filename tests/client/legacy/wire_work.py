@@ -574,15 +574,15 @@ class AProgramForEachMessage(WorkTest):
 
     def test_has_its_lease_extended(self):
         self.publish("finish")
-        process = self.start("--until-empty", "--visibility", "0.3")
+        process = self.start("--until-empty", "--visibility", "1")
         wait_until(self.has("started"), "the program runs")
-        leases = []
+        ends = set()
 
         def extended():
-            leases.append(self.client.status(self.queue)["totals"])
-            return len(leases) > 100 and self.counts() == {"inflight": 1}
+            ends.update(one["leaseUntilEngineMs"] for one in self.client.list_inflight(self.queue)["messages"])
+            return len(ends) > 3
 
-        wait_until(extended, "the lease has lasted for long")
+        wait_until(extended, "the lease was extended three times")
         with open(os.path.join(self.out, "told"), "w"):
             pass
         process.communicate()
