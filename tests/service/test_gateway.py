@@ -70,9 +70,10 @@ def test_clients_are_served_though_the_gateway_has_no_network(machine: Machine) 
 
 
 def test_a_restart_loses_no_connection(machine: Machine) -> None:
-    asking = machine.spawn("curl", "--silent", "--max-time", "60", f"{MESSAGES}?t=0", "--next", f"{MESSAGES}?t=20")
+    own = f"{MESSAGES}-restart"  # what is pulled here returns, and no other test may get it
+    asking = machine.spawn("curl", "--silent", "--max-time", "60", f"{own}?t=0", "--next", f"{own}?t=20")
     machine.run("systemctl", "restart", SERVICE)
-    ask(machine, "--data", "after", MESSAGES)
+    ask(machine, "--data", "after", own)
     asking.communicate(timeout=60)
     assert asking.returncode == 0
     assert machine.run("systemctl", "is-active", SERVICE).strip() == "active"
