@@ -348,8 +348,8 @@ class Field:
     help: str
     required: bool = False
     default: Any = None
-    low: float | None = None
-    high: float | None = None
+    low: int | float | None = None  # not only float: compiled code would turn 2**63 - 1 into 2**63
+    high: int | float | None = None
     instead_of: str = ""
 
 

@@ -101,7 +101,7 @@ class Broker:
 
     def submit(self, *requests: Request) -> None:
         """Take requests. Their answers come from the next calls of ``run_group``."""
-        for now_ns, request in enumerate(requests, time.monotonic_ns()):  # each a little later: they have an order
+        for now_ns, request in enumerate(requests, time.monotonic_ns()):  # no two alike: the order is that of arrival
             request.started_ns = now_ns
         self._scheduler.add(requests)
 

@@ -83,13 +83,23 @@ def _priority(params: Params) -> int | None:
     return number
 
 
-def _draft_id(params: Params) -> str:
-    value = _at(params, 3)
+def _optional_text(params: Params, place: int, name: str) -> str:
+    """A parameter that need not be given; "" if it is not."""
+    value = _at(params, place)
     if value is None:
         return ""
     if type(value) is not str or not value:
-        raise wrong_argument("The messageId must be a string that is not empty.")
+        raise wrong_argument(f"The {name} must be a string that is not empty.")
     return value
+
+
+def _draft_id(params: Params) -> str:
+    return _optional_text(params, 3, "messageId")
+
+
+def _lease(params: Params) -> str:
+    """The lease id, which clients that know nothing of leases do not give."""
+    return _optional_text(params, 2, "leaseId")
 
 
 def _state(params: Params) -> MqState:
@@ -97,16 +107,6 @@ def _state(params: Params) -> MqState:
     if number is None or not 0 <= number < len(MqState):
         raise wrong_argument("The state must be an integer from 0 to 6.")
     return MqState(number)
-
-
-def _lease(params: Params) -> str:
-    """The lease id, which clients that know nothing of leases do not give."""
-    value = _at(params, 2)
-    if value is None:
-        return ""
-    if type(value) is not str or not value:
-        raise wrong_argument("The leaseId must be a string that is not empty.")
-    return value
 
 
 def _wants_lease(params: Params) -> bool:
