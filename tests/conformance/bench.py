@@ -252,13 +252,13 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
     return {
         "applied": store.applied,
         "entries": {key: entry for key in keys if (entry := store.get(key))},
-        "bodies": {key: store.message(entry) for key in keys if (entry := store.get(key))},
+        "bodies": {key: store.bodies.message(entry) for key in keys if (entry := store.get(key))},
         "queues": {name: store.queue(name) for name in queues},
         "dead": {name: [entry.key for entry in store.pages.dead(name, (-1, -1), 1000)] for name in queues},
         "done": {name: [entry.key for entry in store.pages.scan(name, State.DONE, (), 1000)[0]] for name in queues},
         "next": {name: getattr(store.next_ready(name, "c1"), "key", None) for name in queues},
         "oldest": {name: getattr(store.pages.oldest_ready(name), "key", None) for name in queues},
-        "facts": {name: store.get_kv(name) for name in ("epoch", "pins")},
+        "facts": {name: store.facts.get(name) for name in ("epoch", "pins")},
     }
 
 

@@ -21,20 +21,20 @@ def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> 
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full
-    assert store.envelope("msg:q:x") == b'{"parts":[]}'
+    assert store.bodies.envelope("msg:q:x") == b'{"parts":[]}'
 
 
 def test_a_missing_entry_is_none_and_reading_its_body_is_an_error(store: Store) -> None:
     assert store.get("msg:q:none") is None
     assert store.queue("none") is None
-    assert store.get_kv("none") is None
+    assert store.facts.get("none") is None
     assert store.next_ready("none", "c") is None
     assert store.pages.oldest_ready("none") is None
     assert store.due.next_time() is None
     assert store.pages.dead("none", (-1, -1), 10) == []
     assert store.due.promote(2**62, 10) == [] and store.due.ended_leases(2**62, 10) == []
     with pytest.raises(StoreError):
-        store.envelope("msg:q:none")
+        store.bodies.envelope("msg:q:none")
     with pytest.raises(StoreError):
         store.queue_for_update("none")
 
@@ -183,30 +183,30 @@ def test_parts_are_stored_beside_a_message_and_go_with_it(store: Store) -> None:
     insert(store, entry(1, State.GATHERING, due=30))
     for number in (1, 2):
         store.begin()
-        store.put_kv(part_fact("msg:q:1", number), {"text": f"part {number}"})
+        store.facts.put(part_fact("msg:q:1", number), {"text": f"part {number}"})
         change(store, "msg:q:1", parts=number)
         if number == 2:
             store.rollback()
         else:
             store.commit()
     found = store.get("msg:q:1")
-    assert found and found.parts == 1 and store.appended(found) == [{"text": "part 1"}]
+    assert found and found.parts == 1 and store.bodies.appended(found) == [{"text": "part 1"}]
     found = found.copy()
     found.parts = 3
     with pytest.raises(BodyLost, match="part 2"):
-        store.appended(found)
+        store.bodies.appended(found)
 
 
 def test_another_body_replaces_the_one_of_a_message_whatever_was_stored_before(store: Store) -> None:
     insert(store, entry(1), entry(2))
-    store.envelope("msg:q:2")
+    store.bodies.envelope("msg:q:2")
     store.begin()
     store.insert(entry(3), b'{"parts":[]}')
     for number in (1, 3):
         replace(store, number, b'{"parts":["%d"]}' % number)
-        assert store.envelope(f"msg:q:{number}") == b'{"parts":["%d"]}' % number
+        assert store.bodies.envelope(f"msg:q:{number}") == b'{"parts":["%d"]}' % number
     store.rollback()
-    assert store.envelope("msg:q:1") == b'{"parts":[]}' and store.get("msg:q:3") is None
+    assert store.bodies.envelope("msg:q:1") == b'{"parts":[]}' and store.get("msg:q:3") is None
     store.begin()
     replace(store, 1, b'{"parts":["once"]}')
     store.commit()
@@ -218,8 +218,8 @@ def test_another_body_replaces_the_one_of_a_message_whatever_was_stored_before(s
     store.delete(changed, changed.state)
     store.commit()
     store.disk.checkpoint()
-    assert store.get("msg:q:1") is None and store.envelope("msg:q:2") == b'{"parts":["two"]}'
-    assert [one.key for one in store.next_several(QUEUE, "c", 10)] == ["msg:q:2"]
+    assert store.get("msg:q:1") is None and store.bodies.envelope("msg:q:2") == b'{"parts":["two"]}'
+    assert [one.key for one in store.several.next_ready(QUEUE, "c", 10)] == ["msg:q:2"]
     assert counts(store) == {"ready": 1}
 
 
@@ -363,12 +363,12 @@ def test_the_records_of_all_queues_are_read_in_pages_as_the_open_transaction_see
     store.delete_queue("03")
     store.queue_for_update("05").used = 7
     found: list[QueueRecord] = []
-    while page := store.queues(found[-1].name if found else "", 3):
+    while page := store.pages.queues(found[-1].name if found else "", 3):
         found += page
     left = [name for name in names if name != "03"]
     assert [(one.name, one.used) for one in found] == [(name, 7 if name == "05" else 0) for name in left]
     store.rollback()
-    assert [(one.name, one.used) for one in store.queues("02", 3)] == [("03", 0), ("04", 0), ("05", 0)]
+    assert [(one.name, one.used) for one in store.pages.queues("02", 3)] == [("03", 0), ("04", 0), ("05", 0)]
 
 
 def test_stored_bytes_are_counted_by_publisher_in_pages_of_messages(store: Store) -> None:
@@ -400,7 +400,7 @@ def test_a_queue_record_is_read_back_as_it_was_changed(store: Store) -> None:
 def test_a_rollback_undoes_everything(store: Store) -> None:
     insert(store, entry(1), entry(2, State.DELAYED, due=5), entry(3, State.INFLIGHT, lease_until=5))
     store.begin()
-    store.put_kv("pins", {"a": 1})
+    store.facts.put("pins", {"a": 1})
     store.applied = 5
     store.commit()
     store.begin()
@@ -414,8 +414,8 @@ def test_a_rollback_undoes_everything(store: Store) -> None:
     store.add_queue(QueueRecord("new"))
     store.queue_for_update(QUEUE).override = {"retry.limit": 9}
     store.queue_for_update(QUEUE).total("published")
-    store.put_kv("pins", {"b": 2})
-    store.put_kv("other", 1)
+    store.facts.put("pins", {"b": 2})
+    store.facts.put("other", 1)
     store.applied = 9
     store.rollback()
     assert store.applied == 5
@@ -423,8 +423,8 @@ def test_a_rollback_undoes_everything(store: Store) -> None:
     record = store.queue(QUEUE)
     assert record is not None and record.override == {} and record.totals == {}
     assert store.queue("new") is None and store.pages.queue_names("", 10) == [QUEUE]
-    assert store.get_kv("pins") == {"a": 1} and store.get_kv("other") is None
-    assert store.get("msg:q:4") is None and store.envelope("msg:q:2") == b'{"parts":[]}'
+    assert store.facts.get("pins") == {"a": 1} and store.facts.get("other") is None
+    assert store.get("msg:q:4") is None and store.bodies.envelope("msg:q:2") == b'{"parts":[]}'
     assert drain(store) == [1]
     assert [found.seq for found in store.due.ended_leases(5, 10)] == [3]
     assert store.pages.dead(QUEUE, (-1, -1), 10) == []
@@ -435,20 +435,20 @@ def test_a_rollback_undoes_everything(store: Store) -> None:
 
 def test_a_fact_that_a_caller_changes_in_place_is_not_changed_in_the_store(store: Store) -> None:
     store.begin()
-    store.put_kv("pins", {"a": 1})
+    store.facts.put("pins", {"a": 1})
     store.commit()
-    store.get_kv("pins")["b"] = 2
-    assert store.get_kv("pins") == {"a": 1}
+    store.facts.get("pins")["b"] = 2
+    assert store.facts.get("pins") == {"a": 1}
 
 
 def test_facts_are_listed_by_prefix_whatever_follows_it(store: Store) -> None:
     names = [f"schedule:{name}" for name in ("", "\0", "a", "a\0", "é", "\uffff", "🚀", "\U0010ffff", "\U0010ffff" * 2)]
     store.begin()
     for name in (*names, "schedulf", "schedule", "schedule;", "sched"):
-        store.put_kv(name, True)
+        store.facts.put(name, True)
     store.commit()
     found: list[str] = []
-    while page := store.pages.kv_names("schedule:", found[-1] if found else "", 2):
+    while page := store.facts.names("schedule:", found[-1] if found else "", 2):
         found += page
     assert found == names
 

@@ -250,9 +250,9 @@ def test_the_next_several_are_those_that_are_leased_one_after_the_other(store: S
     store.rollback()
     assert order == [4, 6, 1, 7, 2]
     for limit in range(1, 9):
-        several = [one.seq for one in store.next_several(QUEUE, "c", limit)]
+        several = [one.seq for one in store.several.next_ready(QUEUE, "c", limit)]
         assert several and several == order[:limit][: len(several)]
-    assert store.next_several("no such queue", "c", 3) == []
+    assert store.several.next_ready("no such queue", "c", 3) == []
 
 
 def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it_is(store: Store) -> None:
@@ -262,7 +262,7 @@ def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it
     assert moved is not None
     moved = moved.copy()
     moved.queue = "b"
-    store.move(moved, QUEUE, State.READY)
+    store.update(moved, State.READY, QUEUE)
     store.commit()
     assert counts(store) == {"ready": 1} and counts(store, "b") == {"ready": 2}
     there, left = store.queue("b"), store.queue(QUEUE)
@@ -271,7 +271,7 @@ def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it
     assert turn(store) == 2
     head = store.next_ready("b", "c")
     assert head is not None and head.key == "msg:q:1" and head.queue == "b"
-    assert store.envelope("msg:q:1") == b'{"parts":[]}'
+    assert store.bodies.envelope("msg:q:1") == b'{"parts":[]}'
     store.begin()
     store.delete(head, State.READY)
     store.commit()
@@ -285,12 +285,12 @@ def test_a_move_that_is_rolled_back_has_not_happened(store: Store) -> None:
     assert moved is not None
     moved = moved.copy()
     moved.queue = "b"
-    store.move(moved, QUEUE, State.READY)
+    store.update(moved, State.READY, QUEUE)
     store.rollback()
     back = store.get("msg:q:1")
     assert back is not None and back.queue == QUEUE
     assert turn(store) == 1 and counts(store, "b") == {"ready": 1}
-    assert store.envelope("msg:q:1") == b'{"parts":[]}'
+    assert store.bodies.envelope("msg:q:1") == b'{"parts":[]}'
 
 
 def test_a_queue_knows_the_size_of_its_messages_that_are_not_dead(store: Store) -> None:
@@ -330,20 +330,20 @@ def test_a_deleted_queue_is_gone_and_can_be_created_again(store: Store) -> None:
 def test_names_of_facts_are_paged_by_prefix(store: Store) -> None:
     store.begin()
     for name in ("claim:b", "claim:a", "claim:é", "claims", "schedule:a"):
-        store.put_kv(name, {"of": name})
-    store.put_kv("claim:gone", 1)
-    store.put_kv("claim:gone", None)
+        store.facts.put(name, {"of": name})
+    store.facts.put("claim:gone", 1)
+    store.facts.put("claim:gone", None)
     store.commit()
-    assert store.pages.kv_names("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
-    assert store.pages.kv_names("claim:", "claim:a", 1) == ["claim:b"]
-    assert store.pages.kv_names("none:", "", 10) == []
+    assert store.facts.names("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
+    assert store.facts.names("claim:", "claim:a", 1) == ["claim:b"]
+    assert store.facts.names("none:", "", 10) == []
 
 
 def test_a_fact_whose_name_is_the_whole_prefix_is_listed_once(store: Store) -> None:
     store.begin()
     for name in ("draining", "draining\0a", "drain"):
-        store.put_kv(name, True)
+        store.facts.put(name, True)
     store.commit()
-    assert store.pages.kv_names("draining", "", 10) == ["draining", "draining\0a"]
-    assert store.pages.kv_names("draining", "drain", 1) == ["draining"]
-    assert store.pages.kv_names("draining", "draining", 10) == ["draining\0a"]
+    assert store.facts.names("draining", "", 10) == ["draining", "draining\0a"]
+    assert store.facts.names("draining", "drain", 1) == ["draining"]
+    assert store.facts.names("draining", "draining", 10) == ["draining\0a"]

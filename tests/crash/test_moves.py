@@ -125,7 +125,7 @@ class Scenario:
         for event in group:
             if "message" in event:
                 self._keep_body(store, event)
-        store.bodies.sync()
+        store.body_files.sync()
         for event in group:
             apply(event, store)
         store.commit()
@@ -133,7 +133,7 @@ class Scenario:
             store.disk.checkpoint()
 
     def _keep_body(self, store: Store, event: Event) -> None:
-        reference = store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
+        reference = store.body_files.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]
             event["body"] = reference.to_json()
@@ -150,7 +150,7 @@ def seen(store: Store) -> dict[str, Any]:
     reported["pages"] = {
         (name, state): keys for name in all_queues(store) for state in State if (keys := page(store, name, state))
     }
-    reported["claims"] = {name: store.get_kv(name) for name in store.pages.kv_names("claim", "", 100)}
+    reported["claims"] = {name: store.facts.get(name) for name in store.facts.names("claim", "", 100)}
     return reported
 
 

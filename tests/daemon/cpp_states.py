@@ -23,7 +23,7 @@ def check_imported(bench: Bench, keys: dict[str, str], reason_of_nacked: str) ->
     for name, entry in of.items():
         assert now.engine - entry.created == now.wall - entry.created_wall, name
     assert of["first"].created_wall == bench.clocks.wall_ms - 50 * MINUTE and of["first"].priority == 2
-    assert orjson.loads(bench.store.envelope(keys["first"])) == {
+    assert orjson.loads(bench.store.bodies.envelope(keys["first"])) == {
         "parts": [{"text": "text"}],
         "attributes": {"text": '{"k":"v"}'},
     }

@@ -70,7 +70,7 @@ def insert_again(bench: Bench, key: str, body: bytes = b"", **changes: Any) -> N
     """Put a message back with another body, or changed."""
     with opened(bench) as store:
         entry = store.get(key)
-        body = body or store.envelope(key)
+        body = body or store.bodies.envelope(key)
         store.delete(entry, entry.state)
         store.insert(replace(entry, **changes), body)
 
@@ -81,7 +81,7 @@ def priority_changed(bench: Bench, keys: Keys) -> None:
 
 def history_gone(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(f"history:{keys.dead}", None)
+        store.facts.put(f"history:{keys.dead}", None)
         store.update(entry := store.get(keys.dead), entry.state)
 
 
@@ -111,52 +111,52 @@ def totals_wrong(bench: Bench, keys: Keys) -> None:
 
 def dlq_name_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(dlq_fact("graveyard"), None)
+        store.facts.put(dlq_fact("graveyard"), None)
 
 
 def facts_of(store: Any, prefix: str) -> list[str]:
-    return [name for name in store.pages.kv_names(prefix, "", 10) if store.get_kv(name)]
+    return [name for name in store.facts.names(prefix, "", 10) if store.facts.get(name)]
 
 
 def claims_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         for name in facts_of(store, CLAIM):
-            store.put_kv(name, None)
+            store.facts.put(name, None)
 
 
 def claim_of_another(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(claim_fact("work", "0" * 32), {"key": keys.ready[0], "untilEngineMs": 0})
+        store.facts.put(claim_fact("work", "0" * 32), {"key": keys.ready[0], "untilEngineMs": 0})
 
 
 def claim_never_ends(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(facts_of(store, CLAIM_END)[0], None)
+        store.facts.put(facts_of(store, CLAIM_END)[0], None)
 
 
 def schedule_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(schedule_fact("yearly"), None)
+        store.facts.put(schedule_fact("yearly"), None)
 
 
 def schedule_changed(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(schedule_fact("yearly"), store.get_kv(schedule_fact("yearly")) | {"queue": "work"})
+        store.facts.put(schedule_fact("yearly"), store.facts.get(schedule_fact("yearly")) | {"queue": "work"})
 
 
 def schedule_back(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(schedule_fact("never"), store.get_kv(schedule_fact("yearly")))
+        store.facts.put(schedule_fact("never"), store.facts.get(schedule_fact("yearly")))
 
 
 def drains(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(FACT_DRAINING, True)
+        store.facts.put(FACT_DRAINING, True)
 
 
 def policy_patterns_of_nobody(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(FACT_POLICY_PATTERNS, [{"pattern": "^work", "policy": {"ttlSec": 5}}])
+        store.facts.put(FACT_POLICY_PATTERNS, [{"pattern": "^work", "policy": {"ttlSec": 5}}])
 
 
 def created_with_another_policy(bench: Bench, keys: Keys) -> None:
@@ -180,12 +180,12 @@ def reasons_wrong(bench: Bench, keys: Keys) -> None:
 
 def clock_changed(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(FACT_CLOCK, store.get_kv(FACT_CLOCK) | {"engineMs": 1})
+        store.facts.put(FACT_CLOCK, store.facts.get(FACT_CLOCK) | {"engineMs": 1})
 
 
 def losses_known(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv("losses", [[2, 3]])
+        store.facts.put("losses", [[2, 3]])
 
 
 def index_row_gone(bench: Bench, keys: Keys) -> None:
@@ -202,4 +202,4 @@ def queue_row_gone(bench: Bench, keys: Keys) -> None:
 
 def history_orphan(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv("history:msg:work:nobody", [{"reasonCode": "NACK"}])
+        store.facts.put("history:msg:work:nobody", [{"reasonCode": "NACK"}])

@@ -25,7 +25,7 @@ from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.root.open_root import Sources
 from postroom_daemon.stores.backends import make_store
-from postroom_daemon.stores.base import Bodies, Store
+from postroom_daemon.stores.base import BodyFiles, Store
 from postroom_daemon.stores.memory import MemoryStore
 from tests.conformance.bench import Bench
 
@@ -108,7 +108,7 @@ class Origin:
     def state_at(self, events: list[Event], event_id: int) -> dict[str, Any]:
         """The state at an event, folded from the journal alone."""
         store = MemoryStore()
-        store.bodies = _Known(store, self.bodies)
+        store.body_files = _Known(store, self.bodies)
         for event in events:
             if event["id"] <= event_id:
                 apply(event, store)
@@ -116,7 +116,7 @@ class Origin:
         return shown(store)
 
 
-class _Known(Bodies):
+class _Known(BodyFiles):
     def __init__(self, store: Store, bodies: dict[str, bytes]) -> None:
         self._store = store
         self._bodies = bodies

@@ -34,7 +34,7 @@ def finish(bench: Bench, queue: str = "q") -> None:
 
 
 def claims(bench: Bench) -> int:
-    return len(bench.store.pages.kv_names(CLAIM, "", 100)) + len(bench.store.pages.kv_names(CLAIM_END, "", 100))
+    return len(bench.store.facts.names(CLAIM, "", 100)) + len(bench.store.facts.names(CLAIM_END, "", 100))
 
 
 def test_without_a_policy_a_key_is_only_carried(any_bench: Bench) -> None:
@@ -276,9 +276,9 @@ def test_a_message_moved_to_another_queue_claims_nothing_any_more(any_bench: Ben
 
 def has_consistent_claims(bench: Bench) -> bool:
     """Every claim that counts while a message is there is that of one that is there; every other one has an end."""
-    claims = {name: bench.store.get_kv(name) for name in bench.store.pages.kv_names(CLAIM, "", 1000)}
+    claims = {name: bench.store.facts.get(name) for name in bench.store.facts.names(CLAIM, "", 1000)}
     present = {name: value["key"] for name, value in claims.items() if not value["untilEngineMs"]}
-    ends = {name.partition(":")[2].partition(":")[2] for name in bench.store.pages.kv_names(CLAIM_END, "", 1000)}
+    ends = {name.partition(":")[2].partition(":")[2] for name in bench.store.facts.names(CLAIM_END, "", 1000)}
     held = {claim_fact(one.queue, one.claim): one.key for one in bench.store.pages.entries("", 1000) if one.claim}
     return present == held and ends == {name.removeprefix(CLAIM) for name in claims.keys() - present.keys()}
 

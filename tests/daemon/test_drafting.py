@@ -461,8 +461,8 @@ def test_of_a_message_whose_headers_are_kept_no_body_and_no_part_stays(any_bench
         shown = any_bench.do("get_message", messageKey="msg:q:n")["message"]
         assert (shown["payload"], shown["attributes"], "parts" in shown) == ("", '{"m":2}', False)
         assert code(any_bench, "draft", queue="q", parts=["a"], name="n") == "ERR_DUPLICATE_MESSAGE"
-    assert any_bench.store.get_kv(part_fact(named, 1)) is None
-    assert (any_bench.store.get_kv(part_fact(half, 1)) is None) == (outcome == "abandon")
+    assert any_bench.store.facts.get(part_fact(named, 1)) is None
+    assert (any_bench.store.facts.get(part_fact(half, 1)) is None) == (outcome == "abandon")
     any_bench.do("purge", queue="q", state="any")
     record = any_bench.store.queue("q")
     assert record is not None and record.bytes == 0
@@ -560,7 +560,7 @@ def test_the_root_is_what_its_events_say_and_what_is_wrong_is_put_back(
     bench.open()
     bench.store.begin()
     for name, value in (("half", None), ("again", "msg:q:none"), ("never", "msg:q:none")):
-        bench.store.put_kv(name_fact(f"msg:q:{name}"), value)
+        bench.store.facts.put(name_fact(f"msg:q:{name}"), value)
     bench.store.commit()
     bench.stop()
     bench.store.disk.checkpoint()

@@ -310,7 +310,7 @@ def test_messages_whose_files_could_not_be_written_are_written_by_the_next_attem
     with pytest.raises(StoreError):
         store.flush()
     store.begin()
-    assert [store.envelope(f"msg:q:{number}") for number in (1, 2, 3)] == [b"{}"] * 3
+    assert [store.bodies.envelope(f"msg:q:{number}") for number in (1, 2, 3)] == [b"{}"] * 3
     store.rollback()
     store.flush()
     contents = [(tmp_path / "fs" / name).read_bytes() for name in files_of(tmp_path / "fs")]
@@ -460,8 +460,8 @@ def test_a_damaged_body_is_never_delivered(damage: str, make_bench: MakeBench) -
         flipped = first.read_bytes().replace(b"mine", b"mind")
         first.write_bytes({"empty": b"", "flipped": flipped, "foreign": second.read_bytes()}[damage])
     with pytest.raises(BodyLost):
-        bench.store.envelope(key)
-    assert bench.store.envelope(other)
+        bench.store.bodies.envelope(key)
+    assert bench.store.bodies.envelope(other)
 
 
 def test_a_backlog_is_read_some_messages_at_a_time_and_each_is_what_its_name_says(
@@ -491,7 +491,7 @@ def test_a_backlog_is_read_some_messages_at_a_time_and_each_is_what_its_name_say
     store.begin()
     for key in keys[::3]:  # the file of each of them is removed, or gets another name
         entry = store.get(key)
-        assert entry is not None and store.envelope(key) == b'{"parts":[]}'
+        assert entry is not None and store.bodies.envelope(key) == b'{"parts":[]}'
         leased = entry.copy()
         leased.state, leased.lease_until, leased.lease_id = State.INFLIGHT, 99, "l"
         store.applied = store.folding = store.applied + 1
@@ -509,4 +509,4 @@ def test_a_backlog_is_read_some_messages_at_a_time_and_each_is_what_its_name_say
             assert seen is None
         else:
             assert seen and seen == files.entry(key) and seen.state is State.INFLIGHT
-            assert store.envelope(key) == b'{"parts":[]}'
+            assert store.bodies.envelope(key) == b'{"parts":[]}'

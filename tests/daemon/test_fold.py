@@ -201,7 +201,7 @@ def test_a_history_of_failures_is_bounded(bench: Bench) -> None:
         bench.clocks.pass_ms(1000)
     entry = bench.store.get(key)
     assert entry is not None and entry.attempt == 40
-    history = bench.store.get_kv(history_fact(entry.key))
+    history = bench.store.facts.get(history_fact(entry.key))
     assert [failure["attempt"] for failure in history] == [*range(9, 41)] and entry.failures == 32
 
 

@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_appended_to_is_rewritten_with_its_message(
     bench.open()
     assert fail_an_attempt(bench) == "OK"
     bench.store.disk.tidy()
-    assert b"kept" in bench.store.envelope(key)
+    assert b"kept" in bench.store.bodies.envelope(key)
     assert bench.store.pages.dead("q", (-1, -1), 1)[0].key == key
     assert not bench.quarantined()
     seen = seen_in(bench)
@@ -95,4 +95,4 @@ def test_a_partly_appended_line_does_not_spoil_the_next(make_bench: MakeBench) -
     bench.store.disk.checkpoint()
     bench.reopen()
     assert bench.do("list_dlq", queue="q")["messages"][0]["reason"] == "never"
-    assert b"kept" in bench.store.envelope(key)
+    assert b"kept" in bench.store.bodies.envelope(key)

@@ -175,7 +175,7 @@ def test_nothing_stays_of_a_gathered_message_that_was_acknowledged(any_bench: Be
     any_bench.clocks.pass_ms(WINDOW_MS)
     lease = any_bench.do("consume_next", queue="q")["lease"]
     any_bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
-    assert counts(any_bench) == {} and any_bench.store.pages.kv_names("part:", "", 10) == []
+    assert counts(any_bench) == {} and any_bench.store.facts.names("part:", "", 10) == []
     status = any_bench.do("status", queue="q")
     assert status["bytes"] == 0
     assert (status["totals"]["published"], status["totals"]["part_appended"]) == (1, 2)

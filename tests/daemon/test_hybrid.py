@@ -27,7 +27,7 @@ def test_a_body_is_in_a_file_and_the_journal_and_the_index_only_refer_to_it(make
     bench = make_bench("hybrid").open()
     key = bench.publish("jobs", "a body that is easy to find")
     (path,) = bench.body_files()
-    assert path.read_bytes() == bench.store.envelope(key) == b'{"parts":[{"text":"a body that is easy to find"}]}'
+    assert path.read_bytes() == bench.store.bodies.envelope(key) == b'{"parts":[{"text":"a body that is easy to find"}]}'
     (event,) = [event for event in bench.events() if event["type"] == "published"]
     assert "message" not in event and event["body"]["bytes"] == len(path.read_bytes())
     files = [*bench.segments(), *bench.path.glob("data/yirangmq.db*")]
@@ -40,7 +40,7 @@ def test_a_small_body_stays_in_the_database_where_that_is_configured(make_bench:
     small, large = bench.publish("q", "small"), bench.publish("q", "large" * 30)
     assert len(bench.body_files()) == 1
     bench.reopen(without_store=True)
-    assert b"small" in bench.store.envelope(small) and b"large" in bench.store.envelope(large)
+    assert b"small" in bench.store.bodies.envelope(small) and b"large" in bench.store.bodies.envelope(large)
 
 
 def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written(make_bench: MakeBench) -> None:
@@ -209,7 +209,7 @@ def test_a_message_whose_body_is_lost_dies_with_the_reason_and_the_next_is_deliv
     whole = first.read_bytes()
     damage(first, how, second)
     with pytest.raises(BodyLost):
-        bench.store.envelope(lost)
+        bench.store.bodies.envelope(lost)
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == sound
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert (letter["messageKey"], letter["reasonCode"], letter["bodyLost"]) == (lost, "BODY_LOST", True)
@@ -390,7 +390,7 @@ def test_the_size_from_which_bodies_are_files_may_change(sizes: tuple[str, str],
     keys.append(changed.publish("q", "second", client="another"))
     for lost in (False, True):
         changed.reopen(without_store=lost)
-        assert [b"first" in changed.store.envelope(key) for key in keys] == [True, True, False]
+        assert [b"first" in changed.store.bodies.envelope(key) for key in keys] == [True, True, False]
     for _ in keys:
         lease = changed.do("consume_next", queue="q", client="another")["lease"]
         changed.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], client="another")

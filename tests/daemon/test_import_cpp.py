@@ -110,7 +110,7 @@ def test_an_imported_lease_lasts_until_its_end_and_then_counts_as_failed(make_be
     bench.run()
     entry = bench.store.get(key)
     assert entry is not None and (entry.state, entry.attempt) == (State.DELAYED, 1)
-    assert bench.store.get_kv(history_fact(key))[0]["reasonCode"] == "LEASE_EXPIRED"
+    assert bench.store.facts.get(history_fact(key))[0]["reasonCode"] == "LEASE_EXPIRED"
 
 
 def test_what_was_imported_is_in_the_journal_and_comes_back_from_it(make_bench: MakeBench) -> None:

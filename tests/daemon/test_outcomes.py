@@ -180,7 +180,7 @@ def test_only_the_headers_of_a_gathered_message_are_kept(any_bench: Bench) -> No
     any_bench.do("ack", messageKey=key)
     entry = any_bench.store.get(key)
     assert entry and (entry.parts, entry.state) == (0, "done")
-    assert any_bench.store.pages.kv_names("part:", "", 10) == []
+    assert any_bench.store.facts.names("part:", "", 10) == []
 
 
 # --- abandon ------------------------------------------------------------------------------------------------------

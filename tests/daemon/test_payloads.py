@@ -87,7 +87,7 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_a_remnant_of_a_crash
         bench.publish(queue)
     leaving = [relative(bench, path) for path in bench.body_files()]
     bench.store.begin()
-    bench.store.put_kv(LEAVING_KV, leaving)
+    bench.store.facts.put(LEAVING_KV, leaving)
     bench.store.commit()
     bench.store.applied = 0
     bench.store.recovery.finish_replay(clean=False)
@@ -206,7 +206,7 @@ def test_a_file_in_the_place_of_a_new_body_is_set_aside_and_not_overwritten(make
     there = body.with_name(f"{number + 1:015d}-message-{message}.json")
     there.write_bytes(b"somebody's")
     key = bench.publish("q", "new")
-    assert b"new" in there.read_bytes() and b"new" in bench.store.envelope(key)
+    assert b"new" in there.read_bytes() and b"new" in bench.store.bodies.envelope(key)
     assert list(bench.quarantined().values()) == [b"somebody's"]
 
 

@@ -20,14 +20,14 @@ __all__ = ["bench"]
 def counted_reads(bench: Bench) -> Iterator[list[str]]:
     """Behind which queue each page of queues was read."""
     store, reads = bench.store, list[str]()
-    read: Callable[..., Any] = type(store).queues
+    read: Callable[..., Any] = type(store.pages).queues
     with pytest.MonkeyPatch.context() as patch:
 
         def queues(self: Any, after: str, limit: int) -> Any:
             reads.append(after)
             return read(self, after, limit)
 
-        patch.setattr(type(store), "queues", queues)
+        patch.setattr(type(store.pages), "queues", queues)
         yield reads
 
 

@@ -40,7 +40,7 @@ def test_its_pages_have_every_message_with_body_and_history(make_bench: Callable
     }
     assert [key for key in found if key.startswith("msg:q:")] == keys
     assert [message["state"] for message in found.values()] == ["delayed", "ready", "ready", "inflight", "dead"]
-    assert found[keys[0]]["message"] == orjson.loads(bench.store.envelope(keys[0]))
+    assert found[keys[0]]["message"] == orjson.loads(bench.store.bodies.envelope(keys[0]))
     assert [failure["reasonMessage"] for failure in found[keys[3]]["history"]] == ["broken"]
     assert [record["name"] for record in read(bench, "queues", 1)] == ["other", "q"]
     head = bench.do("read_state")

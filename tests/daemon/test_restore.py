@@ -42,7 +42,7 @@ def test_a_restored_root_continues_after_the_backups_event_as_another_root(
 ) -> None:
     origin = Origin.begin(make_bench(backend, segment_bytes=3000))
     origin.work(60)
-    before = origin.bench.live.store.get_kv("epoch")
+    before = origin.bench.live.store.facts.get("epoch")
     manifest = origin.back_up(tmp_path / "backup")
     origin.bench.open()
     origin.work(5)

@@ -18,7 +18,7 @@ from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from postroom_daemon.stores.sqlite import database as sqlite_database
 from postroom_daemon.stores.sqlite import schema as sqlite_schema
-from postroom_daemon.stores.sqlite import store as sqlite_store
+from postroom_daemon.stores.sqlite import records
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from postroom_daemon.stores.sqlite.unwritten import GROUPS_LIMIT
 from tests.conformance.bench import Bench
@@ -232,7 +232,7 @@ def test_a_database_of_format_1_is_opened_completely_and_new_rows_get_checksums(
     assert store.applied == 41
     entries = [store.get(f"msg:q:{number:06}") for number in range(8)]
     assert [entry.state for entry in entries if entry] == STATES_1 * 2
-    assert store.envelope("msg:q:000003") == b'"3"'
+    assert store.bodies.envelope("msg:q:000003") == b'"3"'
     store.begin()
     entry = store.get("msg:q:000000")
     assert entry is not None
@@ -524,7 +524,7 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_says_t
 def test_only_some_of_many_queues_are_cached_in_memory_and_none_is_lost(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_store, "RECORDS_LIMIT", 10)
+    monkeypatch.setattr(records, "RECORDS_LIMIT", 10)
     for turn in range(3):
         for number in range(100):
             store.begin()
@@ -546,17 +546,17 @@ def test_only_some_of_many_queues_are_cached_in_memory_and_none_is_lost(
 def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: SqliteStore) -> None:
     store.disk.tidy()
     store.begin()
-    store.put_kv("x", 1)
+    store.facts.put("x", 1)
     connection(store).execute("ROLLBACK")
     store.rollback()
-    assert store.get_kv("x") is None
+    assert store.facts.get("x") is None
 
 
 def test_committed_groups_are_never_rolled_back_silently(store: SqliteStore) -> None:
     insert(store, range(3))
     ask(store)
     store.begin()
-    store.put_kv("x", 1)
+    store.facts.put("x", 1)
     connection(store).execute("ROLLBACK")
     with pytest.raises(StoreError, match="reopen"):
         store.rollback()
@@ -612,12 +612,12 @@ def test_long_facts_count_among_the_bytes_that_wait_to_be_written(store: SqliteS
     before = store.disk.space_needed(1)
     for number in range(10):
         store.begin()
-        store.put_kv(f"history:{number}", ["x" * 100_000])
+        store.facts.put(f"history:{number}", ["x" * 100_000])
         store.commit()
     assert store.disk.space_needed(1) - before >= 1_000_000
     for number in range(20):
         store.begin()
-        store.put_kv(f"history:more:{number}", ["x" * 100_000])
+        store.facts.put(f"history:more:{number}", ["x" * 100_000])
         store.commit()
     assert store.disk.space_needed(1) - before < 2_100_000  # they were written
 
@@ -651,10 +651,10 @@ def test_the_next_message_of_a_queue_is_read_without_writing_what_has_changed_in
     assert connection(store).total_changes == before
     first = store.next_ready("q", "")
     assert first is not None and first.key == "msg:q:000002"
-    assert [entry.seq for entry in store.next_of("q", "", 9)] == [2, 3, 4]
+    assert [entry.seq for entry in store.several.next_of("q", "", 9)] == [2, 3, 4]
     store.delete(first, State.READY)
-    store.ready.clear()
-    assert [entry.seq for entry in store.next_of("q", "", 9)] == [3, 4]
+    store.several.ready.clear()
+    assert [entry.seq for entry in store.several.next_of("q", "", 9)] == [3, 4]
     store.commit()
 
 

@@ -106,7 +106,7 @@ def test_whatever_page_is_damaged_only_its_rows_are_lost_and_no_settled_message_
         lost = waiting.keys() - found.keys() - dead
         assert not lost or journal == "only its end", page
         assert len(lost) <= 40, page
-        assert bench.store.get_kv("losses") or not lost, page
+        assert bench.store.facts.get("losses") or not lost, page
         losses += len(lost)
         assert bench.do("get_policy", queue="q")["override"] in ({"retry": {"limit": 7}}, {}), page
         bench.close()

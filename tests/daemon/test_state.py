@@ -176,7 +176,7 @@ def test_an_interrupted_load_can_be_continued(
     load(steady(quietly(bench)), store)
     assert [entry.key for entry in store.pages.entries("", 1000)] == keys
     assert [store.get(key) for key in keys] == [bench.store.get(key) for key in keys]
-    assert [store.envelope(key) for key in keys] == [bench.store.envelope(key) for key in keys]
+    assert [store.bodies.envelope(key) for key in keys] == [bench.store.bodies.envelope(key) for key in keys]
     queues = bench.store.pages.queue_names("", 100)
     assert [store.queue(name) for name in queues] == [bench.store.queue(name) for name in queues]
     with pytest.raises(StateError, match="not empty"):
@@ -293,6 +293,6 @@ def test_a_message_left_out_because_its_body_is_lost_frees_its_key(
     other.open()
     try:
         assert load(state, other) == [key]
-        assert other.pages.kv_names("claim:", "", 10) == []
+        assert other.facts.names("claim:", "", 10) == []
     finally:
         other.close()

@@ -85,8 +85,8 @@ def test_several_messages_are_read_with_a_few_statements(store: SqliteStore) -> 
     statements: list[str] = []
     connection(store).set_trace_callback(statements.append)
     store.begin()
-    several = store.next_several("q", "me", 100)
-    assert [store.envelope(one.key) for one in several] == [b"{}"] * 100
+    several = store.several.next_ready("q", "me", 100)
+    assert [store.bodies.envelope(one.key) for one in several] == [b"{}"] * 100
     store.rollback()
     assert len(statements) <= 12
 
@@ -123,8 +123,8 @@ def test_consumers_one_by_one_read_a_backlog_with_a_few_statements(store: Sqlite
     connection(store).set_trace_callback(statements.append)
     for _ in range(100):
         store.begin()
-        (entry,) = store.next_several("q", "nobody", 1)
-        assert store.envelope(entry.key) == b"{}"
+        (entry,) = store.several.next_ready("q", "nobody", 1)
+        assert store.bodies.envelope(entry.key) == b"{}"
         leased = entry.copy()
         leased.state, leased.lease_until = State.INFLIGHT, 10**8
         store.update(leased, entry.state)
@@ -206,11 +206,11 @@ def test_an_open_transaction_is_gone_after_a_close(tmp_path: Path) -> None:
     fill(store, 3)
     store.begin()
     store.applied = 9
-    store.put_kv("x", 1)
+    store.facts.put("x", 1)
     store.close()
     store = SqliteStore(tmp_path / "store.db")
     store.open()
-    assert store.applied == 0 and store.get_kv("x") is None
+    assert store.applied == 0 and store.facts.get("x") is None
     store.close()
 
 
@@ -274,7 +274,7 @@ def test_the_ready_messages_in_memory_have_a_limit_whatever_their_order_and_howe
             assert store.next_ready(name, f"c{consumer}") is not None
     store.commit()
     store.flush()
-    assert reached(store.ready, Entry) + reached(store.ready, ready.Head) <= 50 + 10
+    assert reached(store.several.ready, Entry) + reached(store.several.ready, ready.Head) <= 50 + 10
     store.begin()
     order = []
     while head := store.next_ready("q", "c"):

@@ -198,7 +198,7 @@ def test_the_store_of_another_root_is_reported_as_such(make_bench: Callable[...,
     database = bench.config.settings.sqlite_db_path
     bench.open()
     bench.store.begin()
-    bench.store.put_kv("epoch", {"epoch": 1, "root": "another"})
+    bench.store.facts.put("epoch", {"epoch": 1, "root": "another"})
     bench.store.commit()
     bench.close()
     assert database.exists()

@@ -123,7 +123,7 @@ def test_a_second_life_begins_with_attempt_one_and_keeps_the_history(daemon: Dae
 def failure_history(daemon: Daemon, key: str) -> list[str]:
     """The reasons that the store of a stopped daemon remembers (no command shows them yet)."""
     with daemon.opened() as store:
-        return [failure["reasonMessage"] for failure in store.get_kv(history_fact(key))]
+        return [failure["reasonMessage"] for failure in store.facts.get(history_fact(key))]
 
 
 def test_only_dead_letters_can_be_reprocessed(daemon: Daemon) -> None:

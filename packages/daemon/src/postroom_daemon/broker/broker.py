@@ -214,7 +214,7 @@ class Broker:
 
         Raises as ``run_group``, and ``JournalRefused`` or ``StoreFull`` when the disk takes nothing.
         """
-        losses: list[list[int]] = self.store.get_kv(FACT_LOSSES) or []
+        losses: list[list[int]] = self.store.facts.get(FACT_LOSSES) or []
         damage = self.damage()
         if losses or damage:
             note: Draft = {"type": EventType.LOSS_ACCEPTED, "ranges": losses}
@@ -225,7 +225,7 @@ class Broker:
 
     def damage(self) -> list[dict[str, Any]]:
         """What is lost without its events being known; see ``stores.recovery.Recovery.losses``."""
-        damage: list[dict[str, Any]] = self.store.get_kv(FACT_DAMAGE) or []
+        damage: list[dict[str, Any]] = self.store.facts.get(FACT_DAMAGE) or []
         return damage
 
     def note_missing(self, ranges: list[list[int]]) -> None:
@@ -301,7 +301,7 @@ class Broker:
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:
-                self.store.bodies.sync()
+                self.store.body_files.sync()
             lines = group.encode()
             self._make_space(group, sum(map(len, lines)))
             places = self.journal.append(lines, group.last_id)

@@ -59,7 +59,7 @@ class Group:
             lead, self._lead = self._lead, None
             self.record([lead])
         events: list[Event] = []
-        common, has_files = self._common, self._store.bodies.separate
+        common, has_files = self._common, self._store.body_files.separate
         while drafts:
             last_id = self.last_id
             common["req"] = self.last_id = last_id + len(drafts)
@@ -96,7 +96,7 @@ class Group:
 
     def _extract_body(self, event: Event) -> None:
         """Let the store put a new body into a file, if it wants to: the event then only refers to it."""
-        reference = self._store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
+        reference = self._store.body_files.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]
             event["body"] = reference.to_json()

@@ -70,7 +70,7 @@ def end_more_dedup_keys(context: Context) -> Iterator[list[Draft]]:
 
 def _over(context: Context, limit: int) -> list[list[str]]:
     """Queue and name of claims whose time is over."""
-    names = context.store.pages.kv_names(CLAIM_END, "", limit)
+    names = context.store.facts.names(CLAIM_END, "", limit)
     ends = [name.removeprefix(CLAIM_END).split(":", 1) for name in names]
     return [[*rest.rsplit("\0", 1)] for until, rest in ends if int(until) <= context.now.engine]
 

@@ -47,7 +47,7 @@ def look_at_queues(context: Context) -> Iterator[list[Draft]]:
         return
     if last is None or last.is_complete:
         last = _Round(*present, after="", counts={}, due=_NEVER, is_complete=False)
-    page = store.queues(last.after, _QUEUES_A_TURN)
+    page = store.pages.queues(last.after, _QUEUES_A_TURN)
     after, is_complete = page[-1].name if page else "", len(page) < _QUEUES_A_TURN
     turn = last._replace(after=after, due=0, is_complete=is_complete)
     cursors[_ROUND] = turn  # if a queue cannot be looked at, the next turn continues behind these

@@ -38,11 +38,11 @@ def fire_schedules(context: Context) -> Iterator[list[Draft]]:
     wall = context.now.wall
     if wall < PLAUSIBLE_MS:
         return
-    names = context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)
+    names = context.store.facts.names(SCHEDULE, "", SCHEDULES_LIMIT)
     _forget_others(context, {kv_name.removeprefix(SCHEDULE) for kv_name in names})
     left = RUNS_A_TURN
     for kv_name in names:
-        name, schedule = kv_name.removeprefix(SCHEDULE), context.store.get_kv(kv_name)
+        name, schedule = kv_name.removeprefix(SCHEDULE), context.store.facts.get(kv_name)
         try:
             changed, runs = _planned(schedule, wall, max(left, 1))
         except (ValueError, OverflowError) as error:

@@ -343,7 +343,7 @@ class Transaction:
     def _is_draining(self) -> bool:
         draining = self._state.is_draining
         if draining is None:
-            draining = self._state.is_draining = bool(self._state.store.get_kv(FACT_DRAINING))
+            draining = self._state.is_draining = bool(self._state.store.facts.get(FACT_DRAINING))
         return draining
 
     def _context(self, who: Principal) -> Context:

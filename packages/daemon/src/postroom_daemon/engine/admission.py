@@ -305,7 +305,7 @@ def first_of(context: Context, queue: str, claim: Claim) -> str | None:
     key = pending.claims.get((queue, claim.name))
     if key and (claim.until or key not in pending.settled):
         return key
-    stored = store.get_kv(claim_fact(queue, claim.name))
+    stored = store.facts.get(claim_fact(queue, claim.name))
     if stored is None:
         return None
     if stored["untilEngineMs"]:

@@ -52,7 +52,7 @@ def _apply(events: list[Event], store: Store, observers: Observers) -> None:
         if event_id <= store.applied:
             return
         # Record the gap: nobody can say what these events changed.
-        store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
+        store.facts.put(FACT_LOSSES, with_loss(store.facts.get(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
     of_messages = OF_MESSAGES.get(type_)
     if of_messages:
         store.folding = event_id
@@ -119,8 +119,8 @@ def _count(events: Sequence[Event], type_: str, store: Store) -> None:
         if type_ == EventType.DIED:
             record.deaths = record.deaths.with_one(event["engineMs"], event["wallMs"])
             if reason == ReasonCode.BODY_LOST:
-                damage = store.get_kv(FACT_DAMAGE) or []
-                store.put_kv(FACT_DAMAGE, with_damage(damage, "the body of a message is lost", 1, [event["key"]]))
+                damage = store.facts.get(FACT_DAMAGE) or []
+                store.facts.put(FACT_DAMAGE, with_damage(damage, "the body of a message is lost", 1, [event["key"]]))
         if reason == ReasonCode.MESSAGE_EXPIRED:
             record.total("expired")
         if reason == ReasonCode.ABANDONED:

@@ -97,7 +97,7 @@ def _insert(entries: list[Entry], envelopes: list[bytes], events: Sequence[Event
     """Store new messages with their bodies: ``envelopes`` of those whose events have them. Raises ``NotStored`` if
     their queue does not exist."""
     if len(envelopes) == len(entries):
-        store.insert_several(entries, envelopes)
+        store.several.insert(entries, envelopes)
         return
     bodies = iter(envelopes)
     for entry, event in zip(entries, events, strict=True):
@@ -107,7 +107,7 @@ def _insert(entries: list[Entry], envelopes: list[bytes], events: Sequence[Event
         else:
             reference = BodyReference.from_json(event["body"])
             entry.size = reference.length
-            store.bodies.insert(entry, reference)
+            store.body_files.insert(entry, reference)
 
 
 def _set_options(entry: Entry, event: Event) -> None:
@@ -155,7 +155,7 @@ def _leased(events: Sequence[Event], store: Store, observers: Observers) -> None
         states.append(before)
     for before, run, first in _by_state(states, entries, events):
         store.folding = first["id"]
-        store.update_several(run, before)
+        store.several.update(run, before)
         if before is not _DEAD:
             observers.leased(run)
 
@@ -189,7 +189,7 @@ def _update_kept(entry: Entry, event: Event, before: State, store: Store, observ
         store.update(entry, before)
         return
     for number in range(1, entry.parts + 1):
-        store.put_kv(part_fact(entry.key, number), None)
+        store.facts.put(part_fact(entry.key, number), None)
     entry.parts = entry.unset = 0
     growth, entry.size = event["bytes"] - entry.size, event["bytes"]
     if before not in ENDED:
@@ -223,14 +223,14 @@ def _removed(events: Sequence[Event], store: Store, observers: Observers) -> Non
         elif before is _DEAD:
             for entry in run:
                 _count_reason(entry, -1, store)
-        store.delete_several(run, before)
+        store.several.delete(run, before)
         observers.removed(run)
     for entry in entries:
         if entry.failures:
-            store.put_kv(history_fact(entry.key), None)
+            store.facts.put(history_fact(entry.key), None)
         if entry.parts:
             for number in range(1, entry.parts + 1):
-                store.put_kv(part_fact(entry.key, number), None)
+                store.facts.put(part_fact(entry.key, number), None)
 
 
 def _released(event: Event, store: Store, observers: Observers) -> None:
@@ -308,7 +308,7 @@ def _place(entry: Entry, event: Event, before: State, store: Store) -> None:
     if entry.claim:  # the claim belongs to the queue that the message leaves, and moving makes no new one
         end_claim(source, entry.claim, entry.key, store)
         entry.claim = ""
-    store.move(entry, source, before)
+    store.update(entry, before, source)
     store.queue_for_update(target).used = event["engineMs"]
 
 
@@ -398,9 +398,9 @@ def _end_lease(entry: Entry) -> None:
 
 def _fail(entry: Entry, event: Event, store: Store) -> None:
     """Add the failure of an attempt to the history, and end the lease."""
-    history = store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
+    history = store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
     history = with_failure(history, event)
-    store.put_kv(history_fact(entry.key), history)
+    store.facts.put(history_fact(entry.key), history)
     entry.failures = len(history)
     _end_lease(entry)
 

@@ -64,11 +64,11 @@ def _policy_set(event: Event, store: Store) -> None:
 def _note_address(layer: Layer, queue: str, store: Store) -> None:
     """Note that a layer of a queue's policy addresses its dead letters, if it does."""
     if layer.get("dlq.queue"):
-        store.put_kv(dlq_fact(layer["dlq.queue"]), queue)
+        store.facts.put(dlq_fact(layer["dlq.queue"]), queue)
 
 
 def _patterns_set(event: Event, store: Store) -> None:
-    store.put_kv(FACT_POLICY_PATTERNS, event["patterns"] or None)
+    store.facts.put(FACT_POLICY_PATTERNS, event["patterns"] or None)
 
 
 def _paused(event: Event, store: Store) -> None:
@@ -98,9 +98,9 @@ def note_name(event: Event, store: Store) -> None:
     key = event["key"]
     fact = name_fact(named_key(birthplace(key), event["name"]))
     if event["type"] == EventType.PUBLISHED:
-        store.put_kv(fact, key)
-    elif store.get_kv(fact) == key:
-        store.put_kv(fact, None)
+        store.facts.put(fact, key)
+    elif store.facts.get(fact) == key:
+        store.facts.put(fact, None)
 
 
 def _claimed(event: Event, store: Store) -> None:
@@ -109,27 +109,27 @@ def _claimed(event: Event, store: Store) -> None:
 
 
 def _put_claim(queue: str, name: str, key: str, until: int, store: Store) -> None:
-    stored = store.get_kv(claim_fact(queue, name))
+    stored = store.facts.get(claim_fact(queue, name))
     if stored and stored["untilEngineMs"]:
-        store.put_kv(claim_end_fact(stored["untilEngineMs"], queue, name), None)
-    store.put_kv(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
+        store.facts.put(claim_end_fact(stored["untilEngineMs"], queue, name), None)
+    store.facts.put(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
     if until:
-        store.put_kv(claim_end_fact(until, queue, name), True)
+        store.facts.put(claim_end_fact(until, queue, name), True)
 
 
 def end_claim(queue: str, name: str, key: str, store: Store) -> None:
     """End the claim of a message that is removed."""
-    stored = store.get_kv(claim_fact(queue, name))
+    stored = store.facts.get(claim_fact(queue, name))
     if stored and stored["key"] == key:
-        store.put_kv(claim_fact(queue, name), None)
+        store.facts.put(claim_fact(queue, name), None)
 
 
 def _claims_ended(event: Event, store: Store) -> None:
     for queue, claim in event["claims"]:
-        stored = store.get_kv(claim_fact(queue, claim))
+        stored = store.facts.get(claim_fact(queue, claim))
         if stored:
-            store.put_kv(claim_end_fact(stored["untilEngineMs"], queue, claim), None)
-            store.put_kv(claim_fact(queue, claim), None)
+            store.facts.put(claim_end_fact(stored["untilEngineMs"], queue, claim), None)
+            store.facts.put(claim_fact(queue, claim), None)
 
 
 def _tally_reset(event: Event, store: Store) -> None:
@@ -141,46 +141,46 @@ def _queue_deleted(event: Event, store: Store) -> None:
 
 
 def _drain_set(event: Event, store: Store) -> None:
-    store.put_kv(FACT_DRAINING, event["draining"] or None)
+    store.facts.put(FACT_DRAINING, event["draining"] or None)
 
 
 def _schedule_set(event: Event, store: Store) -> None:
-    store.put_kv(schedule_fact(event["name"]), event["schedule"])
+    store.facts.put(schedule_fact(event["name"]), event["schedule"])
 
 
 def _schedule_deleted(event: Event, store: Store) -> None:
-    store.put_kv(schedule_fact(event["name"]), None)
+    store.facts.put(schedule_fact(event["name"]), None)
 
 
 def _schedule_fired(event: Event, store: Store) -> None:
-    stored = store.get_kv(schedule_fact(event["name"]))
+    stored = store.facts.get(schedule_fact(event["name"]))
     if stored:
-        store.put_kv(schedule_fact(event["name"]), stored | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
+        store.facts.put(schedule_fact(event["name"]), stored | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
 
 
 def _marked(event: Event, store: Store) -> None:
-    store.put_kv(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
+    store.facts.put(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
 
 
 def _epoch(event: Event, store: Store) -> None:
-    store.put_kv(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
+    store.facts.put(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
 
 
 def _loss_accepted(event: Event, store: Store) -> None:
     if event.get("folded"):  # the store had these events then, but a rebuilt store lacks them: keep the gap
         return
-    store.put_kv(FACT_LOSSES, without_losses(store.get_kv(FACT_LOSSES) or [], event["ranges"]) or None)
-    if store.get_kv(FACT_DAMAGE):
-        store.put_kv(FACT_DAMAGE, None)
+    store.facts.put(FACT_LOSSES, without_losses(store.facts.get(FACT_LOSSES) or [], event["ranges"]) or None)
+    if store.facts.get(FACT_DAMAGE):
+        store.facts.put(FACT_DAMAGE, None)
 
 
 def _damage_found(event: Event, store: Store) -> None:
-    more = with_damage(store.get_kv(FACT_DAMAGE) or [], event["what"], event["messages"], event.get("keys", []))
-    store.put_kv(FACT_DAMAGE, more)
-    losses = store.get_kv(FACT_LOSSES) or []
+    more = with_damage(store.facts.get(FACT_DAMAGE) or [], event["what"], event["messages"], event.get("keys", []))
+    store.facts.put(FACT_DAMAGE, more)
+    losses = store.facts.get(FACT_LOSSES) or []
     for first, last in event.get("ranges", ()):
         losses = with_loss(losses, first, last)
-    store.put_kv(FACT_LOSSES, losses or None)
+    store.facts.put(FACT_LOSSES, losses or None)
 
 
 #: The fold of each type of event that is not about a single message.

@@ -52,7 +52,7 @@ def _leased_to_wire(
     if payload_as == "none":
         shown = fields = entry_to_wire(entry, attempt)
     else:
-        stored = orjson.loads(store.message(entry) if entry.parts else store.envelope(entry.key))
+        stored = orjson.loads(store.bodies.message(entry) if entry.parts else store.bodies.envelope(entry.key))
         text, as_value = text_alone(stored), payload_as == "value"
         if text is None:
             shown = stored_to_wire(entry, open_stored(stored), as_value, attempt)
@@ -61,7 +61,7 @@ def _leased_to_wire(
             fields = entry_to_wire(entry, attempt)
             shown = MessageView(fields, as_value, text)
     if entry.state is _DEAD:
-        fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
+        fields["failure"] = last_failure(store.facts.get(history_fact(entry.key)))
     else:
         policy = policies.applied(entry.queue, store.queue(entry.queue))[0]
         fields["attemptsLeft"] = attempts_left(policy, entry.retry_limit, attempt)

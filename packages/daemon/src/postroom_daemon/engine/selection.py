@@ -86,11 +86,11 @@ class Search:
         store = self._context.store
 
         def history() -> list[dict[str, Any]]:
-            return store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
+            return store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
 
         def envelope() -> bytes:
             self._bytes -= entry.size
-            return store.message(entry)
+            return store.bodies.message(entry)
 
         try:
             return self._wanted.matches(entry, self._moment, history, envelope)

@@ -165,8 +165,8 @@ class DaemonVitals:
         if checks["store"]["ok"] and store.applied < self.journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self.journal.last_id}"}
         readable = checks["store"]["ok"]
-        self._add_losses(checks["journal"], store.get_kv(FACT_LOSSES) or [] if readable else [])
-        _add_damage(checks["store"], store.get_kv(FACT_DAMAGE) or [] if readable else [])
+        self._add_losses(checks["journal"], store.facts.get(FACT_LOSSES) or [] if readable else [])
+        _add_damage(checks["store"], store.facts.get(FACT_DAMAGE) or [] if readable else [])
         reply = {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,

@@ -152,7 +152,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         recovery = Recovery(store, journal, _quarantine(config, files), idempotency, sources.ids)
         recovery.run(clock)
         policies = Policies(config.defaults, config.queues, config.patterns)
-        policies.use_policy_patterns(compiled_policy_patterns(store.get_kv(FACT_POLICY_PATTERNS) or []))
+        policies.use_policy_patterns(compiled_policy_patterns(store.facts.get(FACT_POLICY_PATTERNS) or []))
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # an upper bound; the first checkpoint corrects it
@@ -224,7 +224,7 @@ def _journal(config: Config, files: Files) -> Journal:
 
 
 def _owner(store: Store) -> Owner | None:
-    known = store.get_kv(FACT_EPOCH)
+    known = store.facts.get(FACT_EPOCH)
     return Owner(known["root"], known["epoch"], store.applied) if known else None
 
 

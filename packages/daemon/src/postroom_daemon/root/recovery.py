@@ -148,7 +148,7 @@ class Recovery:
 
     def _tell_missing(self) -> None:
         """Log missing events; as an error unless an operator has accepted them and the store has folded them."""
-        lost = self._store.get_kv(FACT_LOSSES) or []
+        lost = self._store.facts.get(FACT_LOSSES) or []
         for span in map(list, self.missing):
             noted = span not in lost and not without_losses([span], self._noted)
             text = "events %d to %d are missing from the journal" + (", which was accepted" if noted else "")
@@ -188,7 +188,7 @@ class Recovery:
 
     def _resume(self, clock: Clock) -> None:
         """Resume engine time from the last clock mark, and not before the last event."""
-        kept = self._store.get_kv(FACT_CLOCK)
+        kept = self._store.facts.get(FACT_CLOCK)
         if kept is None:
             clock.resume(None, self._last)
             return
@@ -199,7 +199,7 @@ class Recovery:
         """Write the first events of a new root, or of one whose store is ahead."""
         store, journal = self._store, self._journal
         drafts: list[Draft] = []
-        known = store.get_kv(FACT_EPOCH)
+        known = store.facts.get(FACT_EPOCH)
         given = max(store.applied, 0 if self._had_store else journal.last_given, self._marked(known))
         journal_ended = journal.last_id
         if given > journal_ended:
@@ -229,16 +229,16 @@ class Recovery:
             except StoreError as error:
                 log.error("checkpoint: %s", error)
         journal.end_mark.open(self.root_id, self.epoch, journal.last_id)
-        if not store.get_kv(FACT_END_MARK):
+        if not store.facts.get(FACT_END_MARK):
             store.begin()
-            store.put_kv(FACT_END_MARK, True)
+            store.facts.put(FACT_END_MARK, True)
             store.commit()
 
     def _marked(self, known: dict[str, Any] | None) -> int:
         """The last event by the mark of the journal's end; 0 if there is no mark of this root."""
         try:
             mark = read_end_mark(self._journal.root)
-            problem = "is missing" if mark is None and self._store.get_kv(FACT_END_MARK) else ""
+            problem = "is missing" if mark is None and self._store.facts.get(FACT_END_MARK) else ""
         except DamagedRecord:
             mark, problem = None, "is damaged"
         if problem and not self._clean:

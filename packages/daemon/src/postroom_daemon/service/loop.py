@@ -326,7 +326,7 @@ class Loop:
     def _sync_in_time(self) -> None:
         if self._root.journal.unsynced and self._clock.elapsed_s() >= self._next_sync:
             try:
-                self._root.store.bodies.sync()
+                self._root.store.body_files.sync()
             except StoreError as error:  # a lost body will be noticed, and no answer promised it
                 log.error("store: %s", error)
             self._root.journal.sync()

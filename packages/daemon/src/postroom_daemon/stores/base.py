@@ -1,9 +1,10 @@
 """The contract of a store: the state that the journal's events fold to, arranged so that every question is cheap.
 
-``Store`` changes and reads single messages, queues and key-values. What few callers need is reached through its
-attributes, each a contract of its own: ``due`` (what is to happen at a time), ``pages`` (many messages or names in
-order), ``bodies`` (bodies in files of their own), ``disk`` (durability and space); and from ``recovery.py``,
-``recovery`` (what a start does) and ``audit`` (what ``verify`` and ``repair`` ask).
+``Store`` changes and reads single messages and the records of queues. What else there is is reached through its
+attributes, each a contract of its own: ``several`` (messages of one queue together), ``facts`` (key-values), ``bodies``
+(what is in the messages), ``body_files`` (bodies in files of their own), ``due`` (what is to happen at a time),
+``pages`` (many messages or queues in order), ``disk`` (durability and space); and from ``recovery.py``, ``recovery``
+(what a start does) and ``audit`` (what ``verify`` and ``repair`` ask).
 
 Everything runs in one thread, in one transaction at a time (``Store.begin``). Times are engine milliseconds unless a
 name says otherwise, sizes are bytes. Every method may raise an error of ``errors.py``: the transaction must then be
@@ -127,11 +128,88 @@ class Pages(ABC):
         """A page of the queues' names in order, beginning behind ``after``."""
 
     @abstractmethod
-    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        """A page of the names of key-values that begin with ``prefix``, in order, beginning behind ``after``."""
+    def queues(self, after: str, limit: int) -> list[QueueRecord]:
+        """A page of the queues' records in the order of their names, beginning behind ``after``, for reading only. A
+        store that does not have all of them in memory remembers none of these."""
 
 
-class Bodies:
+class Several:
+    """Messages of one queue together. This class takes one after the other."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def insert(self, entries: list[Entry], envelopes: list[bytes]) -> None:
+        """As ``Store.insert``. The first message shows the event ``folding``, each of the others the next one, which is
+        then ``folding``."""
+        store = self._store
+        for number, (entry, envelope) in enumerate(zip(entries, envelopes, strict=True)):
+            store.folding += number > 0
+            store.insert(entry, envelope)
+
+    def update(self, entries: list[Entry], before: State) -> None:
+        """As ``Store.update``, for different messages that all had one state, and have another one now. They show
+        events as those of ``insert`` do."""
+        store = self._store
+        for number, entry in enumerate(entries):
+            store.folding += number > 0
+            store.update(entry, before)
+
+    def delete(self, entries: list[Entry], before: State) -> None:
+        """As ``Store.delete``, for different messages of one state."""
+        for entry in entries:
+            self._store.delete(entry, before)
+
+    def next_ready(self, queue: str, consumer: str, limit: int) -> list[Entry]:
+        """The messages that ``Store.next_ready`` would return one after the other if each was leased, at most
+        ``limit``: those that can be listed cheaply, at least one unless there is none. Whoever asks is about to read
+        their bodies."""
+        entry = self._store.next_ready(queue, consumer)
+        return [entry] if entry else []
+
+
+class Facts(ABC):
+    """Key-values."""
+
+    @abstractmethod
+    def get(self, name: str) -> Any:
+        """The JSON value stored under ``name``, or None; a copy, if it can be changed."""
+
+    @abstractmethod
+    def put(self, name: str, value: Any) -> None:
+        """Store a JSON value under ``name``; None removes it."""
+
+    @abstractmethod
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        """A page of the names that begin with ``prefix``, in order, beginning behind ``after``."""
+
+
+class Bodies(ABC):
+    """What is in the messages. Those that have parts beside their body have them among the ``facts``."""
+
+    facts: Facts
+
+    @abstractmethod
+    def envelope(self, key: str) -> bytes:
+        """The message's body and headers as JSON bytes, exactly as published, without parts that were appended (see
+        ``message``). Raises ``StoreError`` if there is no such message; ``BodyLost`` if its body is lost;
+        ``BodyUnread`` if the disk does not return it now."""
+
+    def appended(self, entry: Entry) -> list[dict[str, Any] | None]:
+        """The parts that were appended to a message, or the named parts of a draft, in order; None for one without a
+        value. Raises ``BodyLost`` if one of them is lost."""
+        parts = [self.facts.get(part_fact(entry.key, number)) for number in range(1, entry.parts + 1)]
+        if parts.count(None) > entry.unset:
+            raise BodyLost(entry.key, f"part {parts.index(None) + 1} of those beside its body is missing")
+        return parts
+
+    def message(self, entry: Entry) -> bytes:
+        """As ``envelope``, with all parts beside it that have a value."""
+        envelope = self.envelope(entry.key)
+        return with_parts(envelope, self.appended(entry)) if entry.parts else envelope
+
+
+class BodyFiles:
     """Bodies in files of their own, to which events refer. This class is for stores that do not have any: events hold
     the bodies, and ``Store.insert`` stores them."""
 
@@ -188,7 +266,7 @@ class Disk:
 
 
 class Store(ABC):
-    """Messages, queue records and key-values. ``applied`` is the id of the last event folded, committed with the data;
+    """Messages and the records of queues. ``applied`` is the id of the last event folded, committed with the data;
     ``folding`` is the id of the one being folded, which the messages that it changes show.
 
     Nothing is stored before ``commit``; nothing is certain to survive a power cut before ``disk.checkpoint``.
@@ -199,9 +277,12 @@ class Store(ABC):
     applied: int = 0
     folding: int = 0
 
+    several: Several
+    facts: Facts
+    bodies: Bodies
+    body_files: BodyFiles
     due: Due
     pages: Pages
-    bodies: Bodies
     disk: Disk
     recovery: Recovery
     audit: Audit
@@ -239,46 +320,14 @@ class Store(ABC):
         """The entry of a message, for reading only: change a copy, and pass that to ``update``."""
 
     @abstractmethod
-    def envelope(self, key: str) -> bytes:
-        """The message's body and headers as JSON bytes, exactly as published, without parts that were appended (see
-        ``message``). Raises ``StoreError`` if there is no such message; ``BodyLost`` if its body is lost;
-        ``BodyUnread`` if the disk does not return it now."""
-
-    def appended(self, entry: Entry) -> list[dict[str, Any] | None]:
-        """The parts that were appended to a message, or the named parts of a draft, in order; None for one without a
-        value. Raises ``BodyLost`` if one of them is lost."""
-        parts = [self.get_kv(part_fact(entry.key, number)) for number in range(1, entry.parts + 1)]
-        if parts.count(None) > entry.unset:
-            raise BodyLost(entry.key, f"part {parts.index(None) + 1} of those beside its body is missing")
-        return parts
-
-    def message(self, entry: Entry) -> bytes:
-        """As ``envelope``, with all parts beside it that have a value."""
-        envelope = self.envelope(entry.key)
-        return with_parts(envelope, self.appended(entry)) if entry.parts else envelope
-
-    @abstractmethod
     def insert(self, entry: Entry, envelope: bytes) -> None:
         """Store a new message. Raises ``NotStored`` unless its queue's record exists."""
 
-    def insert_several(self, entries: list[Entry], envelopes: list[bytes]) -> None:
-        """As ``insert``, for messages of one queue. The first shows the event ``folding``, each of the others the next
-        one, which is then ``folding``."""
-        for number, (entry, envelope) in enumerate(zip(entries, envelopes, strict=True)):
-            self.folding += number > 0
-            self.insert(entry, envelope)
-
     @abstractmethod
-    def update(self, entry: Entry, before: State) -> None:
-        """Store an entry's changes; ``before`` is the state it had. Its size counts as it was when it was stored: who
-        changes it, changes the ``bytes`` of its queue."""
-
-    def update_several(self, entries: list[Entry], before: State) -> None:
-        """As ``update``, for different messages of one queue that all had one state, and have another one now. They
-        show events as those of ``insert_several`` do."""
-        for number, entry in enumerate(entries):
-            self.folding += number > 0
-            self.update(entry, before)
+    def update(self, entry: Entry, before: State, source: str | None = None) -> None:
+        """Store an entry's changes; ``before`` is the state it had, ``source`` the queue that it has left, if it has.
+        Key and body stay. Its size counts as it was when it was stored: who changes it, changes the ``bytes`` of its
+        queue."""
 
     @abstractmethod
     def replace(self, entry: Entry, envelope: bytes) -> None:
@@ -286,17 +335,8 @@ class Store(ABC):
         does, without a change of the state."""
 
     @abstractmethod
-    def move(self, entry: Entry, source: str, before: State) -> None:
-        """As ``update``, for an entry whose queue has changed as well: it was ``source``. Key and body stay."""
-
-    @abstractmethod
     def delete(self, entry: Entry, before: State) -> None:
         """Remove a message and its body."""
-
-    def delete_several(self, entries: list[Entry], before: State) -> None:
-        """As ``delete``, for different messages of one queue and state."""
-        for entry in entries:
-            self.delete(entry, before)
 
     @abstractmethod
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
@@ -307,24 +347,11 @@ class Store(ABC):
         delivered, and none while another of them is in flight.
         """
 
-    def next_several(self, queue: str, consumer: str, limit: int) -> list[Entry]:
-        """The messages that ``next_ready`` would return one after the other if each was leased, at most ``limit``:
-        those that can be listed cheaply, at least one unless there is none. Whoever asks is about to read their
-        bodies."""
-        entry = self.next_ready(queue, consumer)
-        return [entry] if entry else []
-
-    # --- queues and key-values ------------------------------------------------------------------------------------
+    # --- queues ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def queue(self, name: str) -> QueueRecord | None:
         """The record of a queue, for reading only."""
-
-    def queues(self, after: str, limit: int) -> list[QueueRecord]:
-        """A page of the queues' records in the order of their names, beginning behind ``after``, for reading only. A
-        store that does not have all of them in memory overrides this, and remembers none of them."""
-        records = [self.queue(name) for name in self.pages.queue_names(after, limit)]
-        return [record for record in records if record]
 
     @abstractmethod
     def queue_for_update(self, name: str) -> QueueRecord:
@@ -338,11 +365,3 @@ class Store(ABC):
     @abstractmethod
     def delete_queue(self, name: str) -> None:
         """Remove the record of a queue that has no messages. Does nothing if there is none."""
-
-    @abstractmethod
-    def get_kv(self, name: str) -> Any:
-        """The JSON value stored under ``name``, or None."""
-
-    @abstractmethod
-    def put_kv(self, name: str, value: Any) -> None:
-        """Store a JSON value under ``name``; None removes it."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from itertools import islice
-
 from postroom_common.protocol import State
 
-from ..model.records import QueueRecord
+from ..model.records import Entry, QueueRecord
 from .errors import NotStored
 from .undoable import Undoable
 
@@ -45,10 +42,11 @@ class QueueBook(Undoable[QueueRecord]):
             if after is not _DEAD and after is not _DONE:
                 record.bytes += size
 
-    def forget_oldest(self, limit: int, needed: Set[str]) -> None:
-        """Between transactions: drop records beyond ``limit`` that are not ``needed``, oldest first. For a store that
-        can read them again."""
-        spare = len(self.values) - limit
-        if spare > 0:
-            for name in list(islice((name for name in self.values if name not in needed), spare)):
-                del self.values[name]
+    def count_change(self, entry: Entry, before: State, source: str | None = None) -> None:
+        """Count a message that was in state ``before``; ``source`` is the queue that it has left, if it has. Raises
+        ``NotStored``."""
+        if source is None:
+            self.count(entry.queue, before, entry.state, entry.size)
+        else:
+            self.count(source, before, None, entry.size)
+            self.count(entry.queue, None, entry.state, entry.size)

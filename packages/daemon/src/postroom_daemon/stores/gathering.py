@@ -17,7 +17,7 @@ from .base import Store
 def put_part(event: Event, store: Store) -> int:
     """Store the part that an event appends to its message. Returns its size in bytes."""
     part = raw_json(event["content"])
-    store.put_kv(part_fact(event["key"], event["part"]), orjson.loads(part))
+    store.facts.put(part_fact(event["key"], event["part"]), orjson.loads(part))
     return len(part)
 
 

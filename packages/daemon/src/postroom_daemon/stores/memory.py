@@ -12,7 +12,7 @@ from postroom_common.protocol import State
 
 from ..model.observer import Participant
 from ..model.records import Entry, QueueRecord
-from .base import ENDED, EXPIRING, TIMED, Bodies, Cursor, Disk, Due, Pages, Store
+from .base import ENDED, EXPIRING, TIMED, Bodies, BodyFiles, Cursor, Disk, Due, Facts, Pages, Several, Store
 from .book import QueueBook
 from .errors import StoreError
 from .recovery import Audit, Recovery
@@ -22,7 +22,26 @@ _Ready = tuple[int, int, str]  # -priority, turn, key: sorts in the order of del
 _Hint = tuple[int, int, str]  # time, seq, key
 
 
-class MemoryStore(Store, Due, Pages):
+class MemoryFacts(Facts):
+    """The key-values of a store, which are ``undoable``."""
+
+    def __init__(self, undoable: Undoable[Any]) -> None:
+        self._undoable = undoable
+
+    def get(self, name: str) -> Any:
+        return deepcopy(self._undoable.values.get(name))
+
+    def put(self, name: str, value: Any) -> None:
+        if value is None:
+            self._undoable.remove(name)
+        else:
+            self._undoable.set(name, value)
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        return sorted(name for name in self._undoable.values if name.startswith(prefix) and name > after)[:limit]
+
+
+class MemoryStore(Store, Due, Pages, Bodies):
     """Dictionaries and heaps. Heap entries are hints: one that no longer fits its message is skipped."""
 
     name: ClassVar[str] = "memory"
@@ -30,18 +49,18 @@ class MemoryStore(Store, Due, Pages):
     def __init__(self) -> None:
         self._entries: Undoable[Entry] = Undoable(self._entry_changed)
         self._envelopes: Undoable[bytes] = Undoable()
-        self._kv: Undoable[Any] = Undoable()
+        facts: Undoable[Any] = Undoable()
         self._book = QueueBook()
-        self._participants: list[Participant] = [self._entries, self._envelopes, self._kv, self._book]
+        self._participants: list[Participant] = [self._entries, self._envelopes, facts, self._book]
         self._ready: dict[tuple[str, str], list[_Ready]] = {}
         self._due: list[_Hint] = []
         self._leases: list[_Hint] = []
         self._expiries: list[_Hint] = []
         self._same_key: dict[tuple[str, str], set[str]] = {}  # messages by queue and ordering key
         self._applied_before = 0
-        self.due = self.pages = self
-        self.bodies, self.disk, self.recovery = Bodies(), Disk(), Recovery()
-        self.audit = Audit(self)
+        self.several, self.facts, self.body_files = Several(self), MemoryFacts(facts), BodyFiles()
+        self.bodies = self.due = self.pages = self
+        self.disk, self.recovery, self.audit = Disk(), Recovery(), Audit(self)
 
     def open(self) -> None:
         """Nothing to do."""
@@ -78,18 +97,13 @@ class MemoryStore(Store, Due, Pages):
         self._envelopes.set(entry.key, envelope)
         self._entries.set(entry.key, entry)
 
-    def update(self, entry: Entry, before: State) -> None:
-        self._book.count(entry.queue, before, entry.state, entry.size)
+    def update(self, entry: Entry, before: State, source: str | None = None) -> None:
+        self._book.count_change(entry, before, source)
         self._entries.set(entry.key, entry)
 
     def replace(self, entry: Entry, envelope: bytes) -> None:
         self._envelopes.set(entry.key, envelope)
         self.update(entry, entry.state)
-
-    def move(self, entry: Entry, source: str, before: State) -> None:
-        self._book.count(source, before, None, entry.size)
-        self._book.count(entry.queue, None, entry.state, entry.size)
-        self._entries.set(entry.key, entry)
 
     def delete(self, entry: Entry, before: State) -> None:
         self._book.count(entry.queue, before, None, entry.size)
@@ -241,14 +255,5 @@ class MemoryStore(Store, Due, Pages):
     def queue_names(self, after: str, limit: int) -> list[str]:
         return sorted(name for name in self._book.values if name > after)[:limit]
 
-    def get_kv(self, name: str) -> Any:
-        return deepcopy(self._kv.values.get(name))
-
-    def put_kv(self, name: str, value: Any) -> None:
-        if value is None:
-            self._kv.remove(name)
-        else:
-            self._kv.set(name, value)
-
-    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        return sorted(name for name in self._kv.values if name.startswith(prefix) and name > after)[:limit]
+    def queues(self, after: str, limit: int) -> list[QueueRecord]:
+        return [self._book.values[name] for name in self.queue_names(after, limit)]

@@ -26,7 +26,7 @@ def is_dead_letter_address(context: Context, name: str) -> bool:
     """Whether a name is reserved for dead letters: ``<queue>.dlq``, or the name that a policy sets."""
     if name.endswith(DLQ_SUFFIX) or name in context.policies.dlq_names:
         return True
-    return context.store.get_kv(dlq_fact(name)) is not None
+    return context.store.facts.get(dlq_fact(name)) is not None
 
 
 def refuse_address(context: Context, queue: str) -> None:
@@ -90,7 +90,7 @@ def _allowed(context: Context, queues: list[str], verb: Verb | None) -> list[str
 def _shared(context: Context, name: str) -> Addressed | None:
     """The queues that share an address set by a policy; None for any other name."""
     store = context.store
-    if name not in context.policies.dlq_names and store.get_kv(dlq_fact(name)) is None:
+    if name not in context.policies.dlq_names and store.facts.get(dlq_fact(name)) is None:
         return None
 
     def has_dead_letters(queue: str) -> bool:

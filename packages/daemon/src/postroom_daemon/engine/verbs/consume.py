@@ -220,7 +220,8 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
     leases = context.consumers.leases_of_account(account) if has_limit else 0
     entries: list[Entry] = []
     is_free, now = queue in context.free_queues, context.now.engine
-    for entry in store.next_several(queue, consumer, most) if is_free else _candidates(context, queue, consumer, most):
+    next_ready, envelope = store.several.next_ready, store.bodies.envelope
+    for entry in next_ready(queue, consumer, most) if is_free else _candidates(context, queue, consumer, most):
         space -= entry.size
         if entries and space < 0:
             break
@@ -228,9 +229,9 @@ def _next(context: Context, queue: str, consumer: str, most: int, space: int) ->
             if entry.state is _READY:
                 if 0 < entry.expires <= now:
                     raise Expired(entry)
-                store.envelope(entry.key)
+                envelope(entry.key)
                 if entry.parts:
-                    store.appended(entry)
+                    store.bodies.appended(entry)
             if has_limit:
                 quotas.check_leases(account, leases)
                 leases += entry.state is _READY
@@ -267,7 +268,7 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
         most = min(most, before)
     elif not (policy.max_inflight or policy.max_inflight_per_consumer) and _CONSUME in context.access.free:
         context.free_queues[queue] = policy
-    return context.store.next_several(queue, consumer, most)
+    return context.store.several.next_ready(queue, consumer, most)
 
 
 def _one(entry: Entry | None) -> tuple[Entry, ...]:
@@ -286,7 +287,7 @@ def _oldest_dead_letters(context: Context, name: str) -> Iterator[Entry]:
             skipped += 1
             continue
         try:
-            context.store.message(entry)
+            context.store.bodies.message(entry)
         except (BodyLost, BodyUnread):
             skipped += 1
             continue

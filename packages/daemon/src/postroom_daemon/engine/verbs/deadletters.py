@@ -64,7 +64,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 
 def _to_wire(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     message = message_of(context, entry)
-    failures = context.store.get_kv(history_fact(entry.key)) or []
+    failures = context.store.facts.get(history_fact(entry.key)) or []
     failure = last_failure(failures)
     wire = {
         "messageKey": entry.key,

@@ -107,7 +107,7 @@ def set_part(context: Context, fields: Fields) -> Decision:
     if entry.state not in (State.DRAFTING, State.READY):
         text = f"{entry.key} is {entry.state}: parts can be set of messages that are drafting or ready"
         raise CommandError(ErrorCode.BAD_STATE, text)
-    stored = draft_of(context.store.envelope(entry.key)) if entry.parts else {}
+    stored = draft_of(context.store.bodies.envelope(entry.key)) if entry.parts else {}
     if fields["part"] not in stored.get("parts", ()):
         raise CommandError(ErrorCode.PART_NOT_FOUND, f"{entry.key} has no part {fields['part']!r}")
     part = context.read_body(fields)[0]._replace(name=fields["part"])
@@ -118,7 +118,7 @@ def _part_set(context: Context, entry: Entry, stored: dict[str, Any], part: Part
     """The event that sets a part of a message. Raises ``CommandError``."""
     policy, now = policy_of(context, entry.queue), context.now
     number = stored["parts"].index(part.name) + 1
-    before = context.store.get_kv(part_fact(entry.key, number))
+    before = context.store.facts.get(part_fact(entry.key, number))
     content = orjson.dumps(part.stored())
     size = entry.size + len(content) - (len(orjson.dumps(before)) if before else 0)
     made = about(EventType.PART_SET, entry) | {"part": number, "bytes": size}
@@ -165,8 +165,8 @@ def _check_parts(context: Context, entry: Entry, policy: Policy, number: int, pa
 
 def _parts_that_are_set(context: Context, entry: Entry) -> dict[int, Part]:
     """The parts of a draft that have a value, by their numbers."""
-    given = iter(decode_message(context.store.message(entry)).parts)
-    beside = context.store.appended(entry)
+    given = iter(decode_message(context.store.bodies.message(entry)).parts)
+    beside = context.store.bodies.appended(entry)
     return {number: next(given) for number, part in enumerate(beside, 1) if part is not None}
 
 
@@ -213,7 +213,7 @@ def _set_body(context: Context, fields: Fields) -> Decision:
     """Replace the body of a leased message, and its attributes if some are given; its headers stay. Raises
     ``CommandError``: what ``ack`` raises, and ERR_INVALID_REQUEST for a message with several parts."""
     entry = leased_message(context, fields)
-    message = decode_message(context.store.envelope(entry.key))
+    message = decode_message(context.store.bodies.envelope(entry.key))
     if entry.parts or GATHERED in message.carried:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} has several parts: its body cannot be replaced")
     policy, parts = policy_of(context, entry.queue), context.read_body(fields)

@@ -131,8 +131,8 @@ class _EventWriter:
     def add_schedules(self, schedules: list[ExportedSchedule]) -> None:
         """Add new schedules. Each of them says what happens to the runs that were missed meanwhile."""
         store = self._context.store
-        new = {one.name: one for one in schedules if store.get_kv(schedule_fact(one.name)) is None}
-        if new and len(store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
+        new = {one.name: one for one in schedules if store.facts.get(schedule_fact(one.name)) is None}
+        if new and len(store.facts.names(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
             raise CommandError(ErrorCode.INVALID_REQUEST, f"there would be more than {SCHEDULES_LIMIT:,} schedules")
         for one in new.values():
             refuse_address(self._context, one.schedule["queue"])
@@ -235,7 +235,7 @@ class _EventWriter:
 
     def _claimable(self, queue: str, claim: str) -> bool:
         """Whether no message of this root has the claim."""
-        stored = self._context.store.get_kv(claim_fact(queue, claim))
+        stored = self._context.store.facts.get(claim_fact(queue, claim))
         return stored is None or 0 < stored["untilEngineMs"] <= self._context.now.engine
 
     def _fail_all(self, entry: Entry, failures: list[dict[str, Any]], due: int) -> bool:

@@ -58,7 +58,7 @@ def get_message(context: Context, fields: Fields) -> Decision:
     if entry:
         is_short = payload_as == "none"
         data["message"] = _facts(context, entry) if is_short else _complete(context, entry, payload_as == "value")
-        data["failures"] = (context.store.get_kv(history_fact(key)) or []) if entry.failures else []
+        data["failures"] = (context.store.facts.get(history_fact(key)) or []) if entry.failures else []
     data |= as_of(context)
     if fields["events"]:
         return Decision(work=_with_history(context, key, data, fields["events"], _hidden_lease(context, entry)))
@@ -204,7 +204,7 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
         if entry.holder_uid:
             shown |= account_fields(entry.holder_uid)
     if entry.state is State.DEAD:
-        last = (context.store.get_kv(history_fact(entry.key)) or [{}])[-1]
+        last = (context.store.facts.get(history_fact(entry.key)) or [{}])[-1]
         shown |= {
             "reasonCode": entry.reason or last.get("reasonCode", ""),
             "reason": last.get("reasonMessage", ""),

@@ -45,7 +45,7 @@ def find_message(context: Context, key: str) -> Entry | None:
     exist. Raises ``Unfolded`` if a message that was found by its name is about to change."""
     entry = context.store.get(key)
     if entry is None:
-        real = context.store.get_kv(name_fact(key))
+        real = context.store.facts.get(name_fact(key))
         if real in context.unfolded_keys:
             raise Unfolded(f"{real} changes")
         entry = context.store.get(real) if real else None
@@ -79,7 +79,7 @@ def check_payload_as(fields: Fields) -> None:
 def message_of(context: Context, entry: Entry) -> Message | None:
     """The body and headers of a message; None if they are lost or cannot be read."""
     try:
-        return decode_message(context.store.message(entry))
+        return decode_message(context.store.bodies.message(entry))
     except (BodyLost, BodyUnread):
         return None
 

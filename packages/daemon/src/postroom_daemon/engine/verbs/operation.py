@@ -163,7 +163,7 @@ def _any_messages(context: Context, record: QueueRecord) -> list[Entry]:
 def drain(context: Context, fields: Fields) -> Decision:
     """Stop or resume accepting new messages in all queues."""
     draining, store = fields["draining"], context.store
-    if bool(store.get_kv(FACT_DRAINING)) == draining:
+    if bool(store.facts.get(FACT_DRAINING)) == draining:
         return Decision(data={"draining": draining, "asOfEvent": store.applied}, once=True)
     return _done([{"type": EventType.DRAIN_SET, "draining": draining}], {"draining": draining})
 

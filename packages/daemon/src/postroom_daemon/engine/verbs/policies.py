@@ -84,7 +84,7 @@ def set_policy_patterns(context: Context, fields: Fields) -> Decision:
 
 def get_policy_patterns(context: Context, fields: Fields) -> Decision:
     """The policy patterns in force."""
-    patterns = patterns_to_wire(context.store.get_kv(FACT_POLICY_PATTERNS) or [])
+    patterns = patterns_to_wire(context.store.facts.get(FACT_POLICY_PATTERNS) or [])
     return Decision(data={"patterns": patterns, "asOfEvent": context.store.applied})
 
 

@@ -33,7 +33,7 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
     except ValueError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
     existing = _existing(context, fields["name"])
-    if not existing and len(context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
+    if not existing and len(context.store.facts.names(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"there are {SCHEDULES_LIMIT:,} schedules: delete one first")
     rule = {name: fields[name] for name in ("queue", "cron", "timezone", "missed")}
     message = {name: fields[name] for name in PUBLISHED if fields[name] is not None}
@@ -56,11 +56,11 @@ def list_schedules(context: Context, fields: Fields) -> Decision:
     limit, store = fields["limit"], context.store
     after = SCHEDULE + fields["after"] if fields["after"] else ""
     if context.access.is_open(Verb.BROWSE):
-        facts = store.pages.kv_names(SCHEDULE, after, limit + 1)
+        facts = store.facts.names(SCHEDULE, after, limit + 1)
     else:
-        facts = store.pages.kv_names(SCHEDULE, after, SCHEDULES_LIMIT)
-        facts = [fact for fact in facts if context.may(Verb.BROWSE, store.get_kv(fact)["queue"])]
-    rows = [shown(fact.removeprefix(SCHEDULE), store.get_kv(fact)) for fact in facts[:limit]]
+        facts = store.facts.names(SCHEDULE, after, SCHEDULES_LIMIT)
+        facts = [fact for fact in facts if context.may(Verb.BROWSE, store.facts.get(fact)["queue"])]
+    rows = [shown(fact.removeprefix(SCHEDULE), store.facts.get(fact)) for fact in facts[:limit]]
     return Decision(
         data={
             "schedules": rows,
@@ -75,7 +75,7 @@ def list_schedules(context: Context, fields: Fields) -> Decision:
 def _existing(context: Context, name: str) -> dict[str, Any] | None:
     """The schedule with a name, if it exists. Raises ``CommandError`` (ERR_FORBIDDEN) if the user may not operate its
     queue."""
-    schedule: dict[str, Any] | None = context.store.get_kv(schedule_fact(name))
+    schedule: dict[str, Any] | None = context.store.facts.get(schedule_fact(name))
     if schedule:
         context.require(Verb.OPERATE, schedule["queue"])
     return schedule

@@ -98,7 +98,7 @@ def activate(context: Context, fields: Fields) -> Decision:
     raises, ERR_INVALID_REQUEST for an unknown ``payloadAs``, and ``BodyLost`` or ``BodyUnread``."""
     check_payload_as(fields)
     entry = leased_message(context, fields)
-    context.store.message(entry)
+    context.store.bodies.message(entry)
     if entry.phase != ORDERED:
         shown = entry.lease_until, entry.attempt, fields["payloadAs"], context.store, context.policies, context.now
         return Decision(data=delivery_to_wire(entry, *shown))
@@ -172,7 +172,7 @@ def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, r
     """Whether this is the ``limit``-th attempt in a row that failed for the same reason."""
     if not limit or entry.failures < limit - 1:
         return False
-    history = context.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
+    history = context.store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
     last = history[len(history) - limit + 1 :]
     # A consumer that crashes gives no reason, and its name is not part of the reason.
     text = None if code is ReasonCode.LEASE_EXPIRED else cut_reason(reason)

@@ -58,8 +58,8 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
 
 
 def _head(store: Store) -> dict[str, Any]:
-    losses, damage = store.get_kv(FACT_LOSSES), store.get_kv(FACT_DAMAGE)
-    head = {**store.get_kv(FACT_EPOCH), "backend": store.name, "clock": store.get_kv(FACT_CLOCK)}
+    losses, damage = store.facts.get(FACT_LOSSES), store.facts.get(FACT_DAMAGE)
+    head = {**store.facts.get(FACT_EPOCH), "backend": store.name, "clock": store.facts.get(FACT_CLOCK)}
     return head | ({"losses": losses} if losses else {}) | ({"damage": damage} if damage else {})
 
 
@@ -74,8 +74,8 @@ def _facts(store: Store, after: str, limit: int) -> dict[str, Any]:
     names: list[str] = []
     for prefix in CARRIED_FACTS:
         if len(names) <= limit:
-            names += store.pages.kv_names(prefix, after, limit + 1 - len(names))
-    shown = [{"name": name, "value": store.get_kv(name)} for name in names[:limit]]
+            names += store.facts.names(prefix, after, limit + 1 - len(names))
+    shown = [{"name": name, "value": store.facts.get(name)} for name in names[:limit]]
     return {"facts": shown, "next": names[limit - 1] if len(names) > limit else ""}
 
 
@@ -96,11 +96,11 @@ def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
     """A message with body and history, and the size of the body."""
     shown = entry_to_json(entry)
     if entry.failures:
-        shown["history"] = store.get_kv(history_fact(entry.key)) or []
+        shown["history"] = store.facts.get(history_fact(entry.key)) or []
     try:
-        envelope = store.envelope(entry.key)
+        envelope = store.bodies.envelope(entry.key)
         if entry.parts:
-            shown["appended"] = store.appended(entry)
+            shown["appended"] = store.bodies.appended(entry)
     except BodyLost:
         return shown | {"bodyLost": True}, 0
     return shown | {"message": orjson.Fragment(envelope)}, max(len(envelope), entry.size)

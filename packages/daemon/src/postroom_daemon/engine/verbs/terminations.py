@@ -101,7 +101,7 @@ def kept(context: Context, entry: Entry, keep: str) -> Draft:
     cannot be read stays as it is."""
     if keep == "headers":
         try:
-            envelope = headers_of(context.store.envelope(entry.key))
+            envelope = headers_of(context.store.bodies.envelope(entry.key))
         except (BodyLost, BodyUnread):
             return {"keep": "message"}
         return {"keep": keep, "bytes": len(envelope), "message": orjson.Fragment(envelope)}

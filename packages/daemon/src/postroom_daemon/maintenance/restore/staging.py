@@ -63,7 +63,7 @@ class RollForward:
         self._commit()
 
     def _commit(self) -> None:
-        self.store.bodies.sync()
+        self.store.body_files.sync()
         self.store.commit()
 
     def _fold(self, event: Event) -> None:
@@ -90,7 +90,7 @@ class RollForward:
         if body is None:
             self.lost[key] = None
             raise NotStored(f"the body of {key} is lost")
-        reference = self.store.bodies.keep(number, queue, key, body)
+        reference = self.store.body_files.keep(number, queue, key, body)
         rest = {name: value for name, value in event.items() if name not in ("message", "body")}
         return rest | ({"body": reference.to_json()} if reference else {"message": orjson.Fragment(body)})
 
@@ -168,12 +168,12 @@ def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sou
 def _begin_epoch(store: Store, source: RestoreSource, sources: Sources) -> tuple[str, int, bytes]:
     """Make the store another root with a new epoch. Returns root, epoch, and the first lines of its journal."""
     manifest, target = source.backup.manifest, source.target
-    kept = store.get_kv(FACT_CLOCK)
+    kept = store.facts.get(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"])
     clock = sources.clock()
     clock.resume(mark, Now(target.engine_ms, target.wall_ms))
     now = clock.now()
-    root, epoch = sources.ids.root(), max(store.get_kv(FACT_EPOCH)["epoch"], source.epoch) + 1
+    root, epoch = sources.ids.root(), max(store.facts.get(FACT_EPOCH)["epoch"], source.epoch) + 1
     behind = f", rolled forward from event {manifest.event}" if source.rolls else ""
     reason = f"restored from backup {source.backup.name} at event {target.event}{behind}"
     group = Group(store, now, epoch, store.applied)

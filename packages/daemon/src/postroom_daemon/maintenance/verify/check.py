@@ -235,7 +235,7 @@ class Verification:
     def _store(self, seen: ReadonlyStore, workspace: Path, in_order: bool) -> None:
         store, journal = seen.store, self._report.journal
         self._report.applied = store.applied
-        known = store.get_kv(FACT_EPOCH)
+        known = store.facts.get(FACT_EPOCH)
         shown = store.audit.newest_event()
         if shown and not journal["segments"]:
             text = f"the store has folded event {shown}, and {self._settings.journal_root} has no events"
@@ -257,7 +257,7 @@ class Verification:
     def _report_extent(self, rebuilt: Rebuilt, store: Store) -> None:
         """Report how far store and journal have come, and what neither of them has."""
         applied, shown = store.applied, store.audit.newest_event()
-        losses: list[list[int]] = store.get_kv(FACT_LOSSES) or []
+        losses: list[list[int]] = store.facts.get(FACT_LOSSES) or []
         if applied < rebuilt.first - 1:
             losses = [*losses, [applied + 1, rebuilt.first - 1]]
         losses += [[first, last] for first, last in rebuilt.missing if first > applied]
@@ -266,12 +266,12 @@ class Verification:
         if marked > ends:
             losses.append([ends + 1, marked])
         self._lost(losses)
-        self._damaged(store.get_kv(FACT_DAMAGE) or [])
+        self._damaged(store.facts.get(FACT_DAMAGE) or [])
         self._report_missing(rebuilt, [(first, last) for first, last in losses])
         if rebuilt.behind:
             text = f"{rebuilt.behind} events will be folded at the next start"
             self._add(Kind.STORE_BEHIND, f"{applied + 1}-{rebuilt.last}", text)
-        if rebuilt.unfoldable and not store.bodies.separate:
+        if rebuilt.unfoldable and not store.body_files.separate:
             text = f"{rebuilt.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
             self._add(Kind.STORE_REFUSED, self._settings.backend, text)
         if shown > rebuilt.last > 0:
@@ -286,7 +286,7 @@ class Verification:
             if not rebuilt.clean:
                 self._add(Kind.EVENTS_LOST, END_MARK_NAME, f"{error}: whether the journal is complete is unknown")
             return 0
-        known = store.get_kv(FACT_EPOCH) or self._report.journal
+        known = store.facts.get(FACT_EPOCH) or self._report.journal
         return mark.event if mark and mark.root == known["root"] and mark.epoch >= known["epoch"] else 0
 
     def _compare_store(self, store: Store, rebuilt: Rebuilt) -> None:

@@ -324,7 +324,7 @@ class StoreComparison:
         self.store = store
         self.rebuilt = rebuilt
         now = engine_now(store, rebuilt, clock)
-        losses = [(first, last) for first, last in store.get_kv(FACT_LOSSES) or []]
+        losses = [(first, last) for first, last in store.facts.get(FACT_LOSSES) or []]
         self.state = of_store(store, now)
         self.comparison = Comparison(self.state, rebuilt, store.applied, store.audit.newest_event(), now.engine, losses)
 
@@ -333,17 +333,17 @@ class StoreComparison:
         for record in self.state.queues:
             for layer in (record.created_with, record.override):
                 name = layer.get("dlq.queue")
-                if name and self.store.get_kv(dlq_fact(name)) is None:
+                if name and self.store.facts.get(dlq_fact(name)) is None:
                     text = f"queue {record.name!r} addresses its dead letters by it"
                     yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
         clock = self.rebuilt.folded.clock
-        if clock and not self.comparison.doubt and self.store.get_kv(FACT_CLOCK) != clock:
-            yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.get_kv(FACT_CLOCK)}, not {clock}"))
+        if clock and not self.comparison.doubt and self.store.facts.get(FACT_CLOCK) != clock:
+            yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.facts.get(FACT_CLOCK)}, not {clock}"))
 
 
 def engine_now(store: Store, rebuilt: Rebuilt, clock: Clock) -> Now:
     """The time with which a daemon that starts now would begin."""
-    kept = rebuilt.store.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
+    kept = rebuilt.store.facts.get(FACT_CLOCK) or store.facts.get(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"]) if kept else None
     clock.resume(mark, max(rebuilt.time, Now(mark.engine, mark.wall)) if mark else rebuilt.time)
     return clock.now()

@@ -83,11 +83,11 @@ class Fixer:
         store = self._store
         store.begin()
         if difference.fact:
-            store.put_kv(*difference.fact)
+            store.facts.put(*difference.fact)
         elif finding.kind is Kind.CLOCK_WRONG:
-            store.put_kv(FACT_CLOCK, self._rebuilt.folded.clock)
+            store.facts.put(FACT_CLOCK, self._rebuilt.folded.clock)
         elif record is not None and finding.kind is Kind.DLQ_NAME:
-            store.put_kv(dlq_fact(finding.where), record.name)
+            store.facts.put(dlq_fact(finding.where), record.name)
         elif record is not None:
             if store.queue(record.name) is None:
                 store.add_queue(copy(record))
@@ -157,25 +157,25 @@ class Fixer:
         if "message" in event:
             self._insert_body(entry, raw_json(event["message"]))
         else:
-            store.bodies.insert(entry, _reference(event, entry))
+            store.body_files.insert(entry, _reference(event, entry))
         self._put_parts(entry, said.appended)
         self._put_history(entry, said.history)
 
     def _insert_body(self, entry: Entry, body: bytes) -> None:
         store = self._store
-        reference = store.bodies.keep(entry.seq, entry.queue, entry.key, body)
+        reference = store.body_files.keep(entry.seq, entry.queue, entry.key, body)
         if reference:
-            store.bodies.sync()
-            store.bodies.insert(entry, reference)
+            store.body_files.sync()
+            store.body_files.insert(entry, reference)
         else:
             store.insert(entry, body)
 
     def _put_parts(self, entry: Entry, appended: list[Any]) -> None:
         for number, part in enumerate(appended, 1):
-            self._store.put_kv(part_fact(entry.key, number), part)
+            self._store.facts.put(part_fact(entry.key, number), part)
 
     def _put_history(self, entry: Entry, history: list[Any]) -> None:
-        self._store.put_kv(history_fact(entry.key), history or None)
+        self._store.facts.put(history_fact(entry.key), history or None)
         entry.failures = len(history)
 
     def _see_to_queue(self, name: str) -> None:
@@ -199,7 +199,7 @@ class Fixer:
         self._see_to_queue(old.queue)
         store.delete(copy(old), old.state)
         if body is None:
-            store.bodies.insert(entry, _reference(event, entry))
+            store.body_files.insert(entry, _reference(event, entry))
         else:
             store.insert(entry, body)  # hybrid: into the database, since its file is deleted with the old row
         self._put_parts(entry, said.appended)
@@ -216,9 +216,9 @@ class Fixer:
         if entry is not None:
             self._see_to_queue(entry.queue)
             store.delete(entry, entry.state)
-            store.put_kv(history_fact(entry.key), None)
+            store.facts.put(history_fact(entry.key), None)
             for number in range(1, entry.parts + 1):
-                store.put_kv(part_fact(entry.key, number), None)
+                store.facts.put(part_fact(entry.key, number), None)
         store.commit()
 
     def _correct(self, said: RebuiltMessage, found: Message) -> None:
@@ -238,7 +238,7 @@ class Fixer:
         before = old.state
         if any(getattr(right, name) != getattr(old, name) for name in FIXED):
             with suppress(BodyLost):  # has a finding of its own, which is fixed first
-                body = store.envelope(old.key)
+                body = store.bodies.envelope(old.key)
                 store.delete(old, old.state)
                 store.insert(right, body)  # hybrid: into the database, since its file is deleted
                 before = right.state

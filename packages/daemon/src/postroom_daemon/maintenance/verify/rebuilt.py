@@ -23,7 +23,7 @@ from ...journal.segments import read_requests
 from ...model.lifecycle import TRANSITIONS, states_before
 from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, claim_fact, history_fact
 from ...platform.clock import Now
-from ...stores.base import Bodies
+from ...stores.base import BodyFiles
 from ...stores.sqlite.references import reference_value
 from ...stores.sqlite.rows import as_of, entry_of
 from ...stores.sqlite.store import SqliteStore
@@ -124,14 +124,14 @@ class RebuiltQueues:
     clock: Any = None
 
 
-class _References(Bodies):
+class _References(BodyFiles):
     """Stores every body as a reference, whatever the compared store does."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
-        self._store.insert(entry, reference_value(reference), _BODY)
+        self._store.several.insert([entry], [reference_value(reference)], _BODY)
 
 
 class Rebuilt:
@@ -140,8 +140,8 @@ class Rebuilt:
 
     def __init__(self, path: Path, at: int) -> None:
         self.store = store = SqliteStore(path, synchronous="OFF")
-        store.bodies = _References(store)
-        store.on_put_kv = self._note_kv
+        store.body_files = _References(store)
+        store.facts.on_put = self._note_fact
         msg = store.db.tables["msg"]
         self._select_as_of = f"SELECT as_of FROM {msg} WHERE message_key = ?"
         self.first = self.last = 0  # events of the journal
@@ -211,7 +211,7 @@ class Rebuilt:
         self._closed = True
         names = [key for key, _ in self._defined_by] + self.store.pages.queue_names("", 2**31)
         records = {name: deepcopy(record) for name in names if (record := self.store.queue(name))}
-        self.folded = RebuiltQueues(records, dict(self._defined_by), self.store.get_kv(FACT_CLOCK))
+        self.folded = RebuiltQueues(records, dict(self._defined_by), self.store.facts.get(FACT_CLOCK))
 
     def _fold(self, event: Event) -> None:
         if event["id"] <= self.store.applied:
@@ -219,8 +219,8 @@ class Rebuilt:
         self._folding = event
         self._fold_one(event)
         for name in claims_ended(event):
-            if self.store.get_kv(name) is None:  # it was made before the journal begins
-                self.store.put_kv(name, None)
+            if self.store.facts.get(name) is None:  # it was made before the journal begins
+                self.store.facts.put(name, None)
 
     def _fold_one(self, event: Event) -> None:
         type_, key = event["type"], event.get("key")
@@ -242,12 +242,12 @@ class Rebuilt:
             self._forget_facts(entry)
         if "message" in event:  # another body
             event = event | {"message": BodyReference.of(raw_json(event["message"])).to_json()}
-            self.store.put_kv(_set_by(key), event["id"])
-        partial = entry.seq == 0 or (entry.seq < self._hole and self.store.get_kv(_known(key)) is not None)
+            self.store.facts.put(_set_by(key), event["id"])
+        partial = entry.seq == 0 or (entry.seq < self._hole and self.store.facts.get(_known(key)) is not None)
         apply(event, self.store)
         if self.store.get(key) is None:
             if partial or event["id"] > self._at:
-                self.store.put_kv(_ended(key), event["id"])
+                self.store.facts.put(_ended(key), event["id"])
         elif partial:
             self._learn(key, attributes_of(event))
 
@@ -270,14 +270,14 @@ class Rebuilt:
         if entry is None:
             self._see_to_queue(event)
             entry = Entry(key, event["queue"], state, 0, 0, 0, 0)
-            self.store.bodies.insert(entry, BodyReference(0, ""))
+            self.store.body_files.insert(entry, BodyReference(0, ""))
         else:
             before, source = entry.state, entry.queue
             entry.state = state if before not in befores else before
             entry.queue = event["queue"]
             if source != entry.queue:
                 self._see_to_queue(event)
-                self.store.move(entry, source, before)
+                self.store.update(entry, before, source)
             elif entry.state is not before:
                 self.store.update(entry, before)
         return entry
@@ -293,22 +293,22 @@ class Rebuilt:
 
     def _forget_facts(self, entry: Entry) -> None:
         """Events since the last one about this message are missing: what it defined may have changed."""
-        self.store.put_kv(_known(entry.key), [])
-        self.store.put_kv(history_fact(entry.key), None)
+        self.store.facts.put(_known(entry.key), [])
+        self.store.facts.put(history_fact(entry.key), None)
         entry.failures = 0
 
     def _learn(self, key: str, attributes: frozenset[str]) -> None:
-        known = frozenset(self.store.get_kv(_known(key)) or ())
+        known = frozenset(self.store.facts.get(_known(key)) or ())
         if not attributes <= known:
-            self.store.put_kv(_known(key), sorted(known | attributes))
+            self.store.facts.put(_known(key), sorted(known | attributes))
 
-    def _note_kv(self, name: str, value: Any) -> None:
+    def _note_fact(self, name: str, value: Any) -> None:
         if name.startswith(KV_PREFIXES):
             event = self._folding
             # A run defines the next one, and nothing else of its schedule.
             whole = event["type"] != EventType.SCHEDULE_FIRED
-            base = event["id"] if whole else self.store.get_kv(_DEFINED + name)[0]
-            self.store.put_kv(_DEFINED + name, [base, event["id"]])
+            base = event["id"] if whole else self.store.facts.get(_DEFINED + name)[0]
+            self.store.facts.put(_DEFINED + name, [base, event["id"]])
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -328,14 +328,14 @@ class Rebuilt:
             after = page[-1].entry.key
 
     def _said(self, entry: Entry, event: int) -> RebuiltMessage:
-        history = self.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
-        known = self.store.get_kv(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
+        history = self.store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
+        known = self.store.facts.get(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         if entry.seq == 0:
             return RebuiltMessage(entry, event, None, history, frozenset(known or ()), [])
-        body = BodyReference.from_json(orjson.loads(self.store.envelope(entry.key)))
-        appended = self.store.appended(entry) if known is None else []
+        body = BodyReference.from_json(orjson.loads(self.store.bodies.envelope(entry.key)))
+        appended = self.store.bodies.appended(entry) if known is None else []
         shown = None if known is None else frozenset(known)
-        set_by = self.store.get_kv(_set_by(entry.key)) or 0
+        set_by = self.store.facts.get(_set_by(entry.key)) or 0
         return RebuiltMessage(entry, event, body, history, shown, appended, set_by)
 
     def kvs(self) -> Iterator[RebuiltKv]:
@@ -343,7 +343,7 @@ class Rebuilt:
         after = ""
         while True:
             self.store.begin()
-            page = self.store.pages.kv_names(_DEFINED, after, _PAGE)
+            page = self.store.facts.names(_DEFINED, after, _PAGE)
             kvs = [self._rebuilt_kv(name.removeprefix(_DEFINED)) for name in page]
             self.store.rollback()
             yield from kvs
@@ -352,13 +352,13 @@ class Rebuilt:
             after = page[-1]
 
     def _rebuilt_kv(self, name: str) -> RebuiltKv:
-        base, last = self.store.get_kv(_DEFINED + name)
-        return RebuiltKv(name, base, last, self.store.get_kv(name))
+        base, last = self.store.facts.get(_DEFINED + name)
+        return RebuiltKv(name, base, last, self.store.facts.get(name))
 
     def ended(self, key: str) -> int:
         """The event that terminated a message published before the journal begins, or one that the store has not folded
         yet; else 0."""
-        return self.store.get_kv(_ended(key)) or 0
+        return self.store.facts.get(_ended(key)) or 0
 
     def is_noted(self, missing: tuple[int, int]) -> bool:
         """Whether an operator has accepted a missing range."""

@@ -61,7 +61,7 @@ def collect(vitals: VitalsView, store: Store, now: Now, shows: Callable[[str], b
     out = Exposition()
     with reading(store):
         checks: dict[str, Any] = vitals.health(store, now)["checks"]
-        losses, draining = store.get_kv(FACT_LOSSES) or [], bool(store.get_kv(FACT_DRAINING))
+        losses, draining = store.facts.get(FACT_LOSSES) or [], bool(store.facts.get(FACT_DRAINING))
     out.add(table.UP, 1)
     _add_daemon(out, vitals, now)
     out.add_all(table.CHECK_OK, ((name, check["ok"]) for name, check in checks.items()))

@@ -79,7 +79,7 @@ class _References(ReferencedBodies):
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
         assert self.store
-        self.store.insert(entry, reference_value(reference), _REFERENCE)
+        self.store.several.insert([entry], [reference_value(reference)], _REFERENCE)
 
 
 class _OnPages(Recovery):
@@ -177,7 +177,7 @@ class Changes:
         if "message" in message:
             self.store.insert(entry, body_of(message))
         else:
-            self.store.insert(entry, b"", _LOST)
+            self.store.several.insert([entry], [b""], _LOST)
         record.take_numbers(counted)  # the queue's page has counted it
         put_beside(message, entry.key, self.store)
 
@@ -211,9 +211,9 @@ class Changes:
             page = self.store.pages.entries(after, _PAGE)
             self.store.rollback()
             for entry in page:
-                history, body = self.store.get_kv(history_fact(entry.key)) or [], self._body_now(entry)
+                history, body = self.store.facts.get(history_fact(entry.key)) or [], self._body_now(entry)
                 try:
-                    appended = self.store.appended(entry)
+                    appended = self.store.bodies.appended(entry)
                 except BodyLost:
                     appended, body = [], None
                 yield message_json(entry, history, body, appended)
@@ -228,7 +228,7 @@ class Changes:
         if kind == _REFERENCE:
             row = self.store.db.row("SELECT body FROM bodies WHERE key = ?", (entry.key,))
             return row and bytes(row[0])
-        return self.store.envelope(entry.key)
+        return self.store.bodies.envelope(entry.key)
 
     def queues(self) -> Iterator[QueueRecord]:
         """Every queue's record, in the order of names."""
@@ -277,7 +277,7 @@ def capture_in_steps(
     yield from changes.each([head], lambda head: _facts_before(changes, head))
     # Whatever event they are of: folding an event twice changes nothing.
     facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
-    yield from changes.each(facts, lambda fact: changes.store.put_kv(fact["name"], fact["value"]))
+    yield from changes.each(facts, lambda fact: changes.store.facts.put(fact["name"], fact["value"]))
     page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
     events = Events(journal, head.event + 1, end)
     page = yield from _follow(ask, events, changes, page)
@@ -330,10 +330,10 @@ def _follow(ask: Ask, events: Events, changes: Changes, page: Page) -> Steps[Pag
 
 
 def _facts_before(changes: Changes, head: Head) -> None:
-    changes.store.put_kv(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
-    changes.store.put_kv(FACT_CLOCK, head.clock)
-    changes.store.put_kv(FACT_LOSSES, head.losses or None)
-    changes.store.put_kv(FACT_DAMAGE, head.damage or None)
+    changes.store.facts.put(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
+    changes.store.facts.put(FACT_CLOCK, head.clock)
+    changes.store.facts.put(FACT_LOSSES, head.losses or None)
+    changes.store.facts.put(FACT_DAMAGE, head.damage or None)
 
 
 def _facts_after(changes: Changes) -> Iterator[Fact]:
@@ -350,13 +350,13 @@ def _head_after(changes: Changes, head: Head, page: Page) -> Head:
     """The head as of the last event, with the time of the last page."""
     return replace(
         head,
-        epoch=changes.store.get_kv(FACT_EPOCH)["epoch"],
+        epoch=changes.store.facts.get(FACT_EPOCH)["epoch"],
         event=page.as_of,
         engine_ms=page.engine_ms,
         wall_ms=page.wall_ms,
-        clock=changes.store.get_kv(FACT_CLOCK),
-        losses=changes.store.get_kv(FACT_LOSSES) or [],
-        damage=changes.store.get_kv(FACT_DAMAGE) or [],
+        clock=changes.store.facts.get(FACT_CLOCK),
+        losses=changes.store.facts.get(FACT_LOSSES) or [],
+        damage=changes.store.facts.get(FACT_DAMAGE) or [],
     )
 
 

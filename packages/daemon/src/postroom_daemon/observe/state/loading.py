@@ -44,8 +44,8 @@ def load(state: State, store: Store) -> list[str]:
             store.begin()
             store.applied = state.head.event
             lost += [message["key"] for message in batch if not _put_message(message, store)]
-            store.put_kv(FACT_LOADING, _loading(state.head, batch[-1]["key"]))
-            store.bodies.sync()
+            store.facts.put(FACT_LOADING, _loading(state.head, batch[-1]["key"]))
+            store.body_files.sync()
             store.commit()
             number += 1
             if number % CHECKPOINT_EVERY == 0:
@@ -53,7 +53,7 @@ def load(state: State, store: Store) -> list[str]:
         else:
             lost += [message["key"] for message in batch if "bodyLost" in message]
     store.begin()
-    store.put_kv(FACT_LOADING, None)
+    store.facts.put(FACT_LOADING, None)
     store.commit()
     store.disk.checkpoint()
     return lost
@@ -61,7 +61,7 @@ def load(state: State, store: Store) -> list[str]:
 
 def can_go_on(store: Store, head: Head) -> bool:
     """Whether a store is empty, or partly loaded with the state of ``head``."""
-    known: dict[str, Any] | None = store.get_kv(FACT_LOADING)
+    known: dict[str, Any] | None = store.facts.get(FACT_LOADING)
     if known:
         return known == _loading(head, known["after"])
     return not (store.applied or store.pages.queue_names("", 1))
@@ -71,22 +71,22 @@ def _begin(state: State, store: Store) -> str:
     """Prepare the store unless that was done before. Returns the key behind which to continue."""
     if not can_go_on(store, state.head):
         raise StateError("the store is not empty, and holds something else")
-    known: dict[str, Any] | None = store.get_kv(FACT_LOADING)
+    known: dict[str, Any] | None = store.facts.get(FACT_LOADING)
     if known:
         return str(known["after"])
     store.begin()
     store.applied = state.head.event
-    store.put_kv(FACT_LOADING, _loading(state.head, ""))
-    store.put_kv(FACT_EPOCH, {"root": state.head.root, "epoch": state.head.epoch})
-    store.put_kv(FACT_CLOCK, state.head.clock)
+    store.facts.put(FACT_LOADING, _loading(state.head, ""))
+    store.facts.put(FACT_EPOCH, {"root": state.head.root, "epoch": state.head.epoch})
+    store.facts.put(FACT_CLOCK, state.head.clock)
     if state.head.losses:
-        store.put_kv(FACT_LOSSES, state.head.losses)
+        store.facts.put(FACT_LOSSES, state.head.losses)
     if state.head.damage:
-        store.put_kv(FACT_DAMAGE, state.head.damage)
+        store.facts.put(FACT_DAMAGE, state.head.damage)
     for record in state.queues:
         _put_queue(record, store)
     for fact in state.facts:
-        store.put_kv(fact["name"], fact["value"])
+        store.facts.put(fact["name"], fact["value"])
     store.commit()
     return ""
 
@@ -100,7 +100,7 @@ def _put_queue(record: QueueRecord, store: Store) -> None:
     store.add_queue(record)
     for layer in (record.created_with, record.override):
         if layer.get("dlq.queue"):
-            store.put_kv(dlq_fact(layer["dlq.queue"]), record.name)
+            store.facts.put(dlq_fact(layer["dlq.queue"]), record.name)
 
 
 def _put_message(message: Message, store: Store) -> bool:
@@ -114,9 +114,9 @@ def _put_message(message: Message, store: Store) -> bool:
     if known:  # stored before an interruption, behind the last checkpoint: it may be incomplete
         store.delete(known, known.state)
         _count_reason(known, -1, store)
-    reference = store.bodies.keep(entry.seq, entry.queue, entry.key, body)
+    reference = store.body_files.keep(entry.seq, entry.queue, entry.key, body)
     if reference:
-        store.bodies.insert(entry, reference)
+        store.body_files.insert(entry, reference)
     else:
         store.insert(entry, body)
     _count_reason(entry, 1, store)

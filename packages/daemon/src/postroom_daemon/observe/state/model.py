@@ -90,9 +90,9 @@ def body_of(message: Message) -> bytes:
 def put_beside(message: Message, key: str, store: Store) -> None:
     """Store what a message has beside its entry and its body: its failed attempts, and the parts that were appended."""
     if "history" in message:
-        store.put_kv(history_fact(key), message["history"])
+        store.facts.put(history_fact(key), message["history"])
     for number, part in enumerate(message.get("appended", ()), 1):
-        store.put_kv(part_fact(key, number), part)
+        store.facts.put(part_fact(key, number), part)
 
 
 def message_json(entry: Entry, history: list[Any], body: bytes | None, appended: list[Any]) -> Message:
@@ -173,7 +173,7 @@ def of_store(store: Store, now: Now) -> State:
 
     Raises ``StateError`` when it was never used; going through it raises ``StoreError``.
     """
-    if not store.get_kv(FACT_EPOCH):
+    if not store.facts.get(FACT_EPOCH):
         raise StateError("the store is empty")
 
     def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from postroom_common.protocol import State
 
-from ...model.records import Entry
+from ...model.records import Entry, QueueRecord
 from ..base import LEASED, TIMED, Cursor, Due, Pages
 from .index import LAST, Hint, Index, Part, lapse_of, shares
 from .lanes import Look
@@ -75,15 +75,15 @@ class FilesystemPages(Pages):
         peek: Look,
         stored_by: Callable[[str], tuple[str, int, int] | None],
         flush: Callable[[], None],
+        queue: Callable[[str], QueueRecord | None],
         names_of_queues: SortedNames,
-        names_of_kv: SortedNames,
     ) -> None:
         self._index = index
         self._flush = flush  # after which all messages have files
         self._stored_by = stored_by  # who has published a message, its seq and its size
         self._peek = peek  # as ``index.look``, and the store does not remember it
+        self._queue = queue
         self._names_of_queues = names_of_queues
-        self._names_of_kv = names_of_kv
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         index = self._index
@@ -233,5 +233,5 @@ class FilesystemPages(Pages):
     def queue_names(self, after: str, limit: int) -> list[str]:
         return self._names_of_queues.page("", after, limit)
 
-    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        return self._names_of_kv.page(prefix, after, limit)
+    def queues(self, after: str, limit: int) -> list[QueueRecord]:
+        return [record for name in self.queue_names(after, limit) if (record := self._queue(name))]

@@ -281,8 +281,8 @@ class FilesystemRecovery(Recovery):
             store.add_queue(QueueRecord(event["to"], created_wall=event["wallMs"]))
         store.queue_for_update(event["to"]).used = event["engineMs"]
         name = replay.claims.pop(event["key"], "")
-        if name and (store.get_kv(name) or {}).get("key") == event["key"]:
-            store.put_kv(name, None)
+        if name and (store.facts.get(name) or {}).get("key") == event["key"]:
+            store.facts.put(name, None)
 
     def finish_replay(self, clean: bool) -> list[str]:
         store, replay = self._store, self.replay
@@ -290,10 +290,10 @@ class FilesystemRecovery(Recovery):
             return []
         found = replay.found
         if found.newest > store.applied:  # the journal has lost these events; some show in files
-            losses = store.get_kv(FACT_LOSSES) or []
+            losses = store.facts.get(FACT_LOSSES) or []
             for first, last in self.unfolded(store.applied):
                 losses = with_loss(losses, first, last)
-            store.put_kv(FACT_LOSSES, losses or None)
+            store.facts.put(FACT_LOSSES, losses or None)
             store.applied = found.newest
         for name in sorted(filter(found.count_of, found.numbers)):
             if store.queue(name):

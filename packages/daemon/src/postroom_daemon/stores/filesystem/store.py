@@ -11,24 +11,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import orjson
-
 from postroom_common.protocol import State
 
-from ...model.records import HISTORY, PART, Entry, QueueRecord
+from ...model.observer import Participant
+from ...model.records import Entry, QueueRecord
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import Bodies, Store
+from ..base import BodyFiles, Several, Store
 from ..book import QueueBook
 from ..errors import BodyLost, BodyUnread, StoreError, store_error, store_errors
 from ..recovery import DAMAGED_CHECKPOINT
-from ..undoable import Undoable
+from .bodies import FilesystemBodies
 from .changes import Changes
 from .checkpoint import Checkpoint, Checkpoints, FilesystemDisk
+from .facts import FilesystemFacts
 from .files import MessageFiles
 from .index import Index
 from .names import READY, stored_by
@@ -65,12 +64,12 @@ class FilesystemStore(Store):
         self._meta = meta
         self._checkpoints = Checkpoints(files, root / meta)
         self._index = index = Index(folders[READY], self.get)
-        self._names_of_queues, self._names_of_kv = SortedNames(), SortedNames()
+        self._names_of_queues = SortedNames()
         self.due = FilesystemDue(index, self.update)
         self.pages = FilesystemPages(
-            index, self._peek, self._stored_by, self.flush, self._names_of_queues, self._names_of_kv
+            index, self._peek, self._stored_by, self.flush, self.queue, self._names_of_queues
         )
-        self.bodies = Bodies()
+        self.several, self.body_files = Several(self), BodyFiles()
         self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
         self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup, self.flush)
         self.audit = FilesystemAudit(self, self._recovery, self.tree, self.path_of)
@@ -80,19 +79,18 @@ class FilesystemStore(Store):
         self._index.clear()
         self.message_files = MessageFiles(self.tree, self._index.places, self._quarantine, self._meta)
         self._names_of_queues.clear()
-        self._names_of_kv.clear()
         self._book = QueueBook(self._names_of_queues.track)
-        self._kv: Undoable[Any] = Undoable(self._names_of_kv.track)
-        self._participants = [self._book, self._kv]
         self.applied = self._applied_before = 0
         self._group = Changes()  # of the open group
         self._earlier = Changes()  # of groups before it
         self._groups = 0  # whose changes are not written yet
         self._entries: dict[str, Entry] = {}  # as the files show them, oldest first
-        self._bodies: dict[str, bytes] = {}  # that the open transaction has read from files
-        self._bodies_bytes = 0
         self._order_keys: set[tuple[str, str]] = set()  # queues and ordering keys that the open group has changed
         self._deleted: set[str] = set()  # queues whose directories are to go
+        layers, files, recovery = (self._group, self._earlier), self.message_files, self._recovery
+        self.facts = self._facts = FilesystemFacts(layers, files, recovery, self.get, self._note, self._rewrite)
+        self.bodies = self._bodies = FilesystemBodies(layers, files, recovery, self.get, self.facts, self.tree.root)
+        self._participants: list[Participant] = [self._book, self._facts.others]
 
     def errors(self) -> AbstractContextManager[None]:
         """Errors of the operating system become those of the contract."""
@@ -130,9 +128,7 @@ class FilesystemStore(Store):
         files.queues_by_key |= found.queues
         files.done = [(done.directory, done.place) for done in found.done.values()]
         self._deleted.update(found.directories)  # of queues that no longer exist
-        self._kv.values.update(checkpoint.facts)
-        for name in checkpoint.facts:
-            self._names_of_kv.add(name)
+        self._facts.load(checkpoint.facts)
         for record in checkpoint.queues:
             self.add_queue(record)
         self._book.commit()
@@ -159,7 +155,7 @@ class FilesystemStore(Store):
         for one in self._participants:
             one.commit()
         self._order_keys.clear()
-        self._forget_bodies()
+        self._bodies.forget_all()
         if self._group.entries:
             self._groups += 1
             self._earlier.absorb(self._group)
@@ -201,7 +197,7 @@ class FilesystemStore(Store):
         touched, order_keys = list(self._group.entries), list(self._order_keys)
         self._group.clear()
         self._order_keys.clear()
-        self._forget_bodies()
+        self._bodies.forget_all()
         for key in touched:  # what was dropped from the index as no longer fitting, fits again
             entry = self.get(key)
             if entry:
@@ -217,7 +213,7 @@ class FilesystemStore(Store):
     def snapshot(self) -> Checkpoint:
         """What a checkpoint contains besides the message files, for another thread to write."""
         queues = [self._book.values[name].copy() for name in self._names_of_queues]
-        return Checkpoint(self.applied, self._kv.values.copy(), queues)
+        return Checkpoint(self.applied, self._facts.others.values.copy(), queues)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -265,29 +261,6 @@ class FilesystemStore(Store):
         except OSError as error:
             raise store_error(error, self.tree.root) from error
 
-    def envelope(self, key: str) -> bytes:
-        replay = self._recovery.replay
-        new = self._group.bodies.get(key) or self._earlier.bodies.get(key) or (replay and replay.bodies.get(key))
-        if new:
-            return new
-        body = self._bodies.get(key)
-        if body is None:
-            if self.get(key) is None:
-                raise StoreError(f"no body for {key}")
-            try:
-                body = self.message_files.envelope(key)
-            except OSError as error:
-                raise store_error(error, self.tree.root) from error
-            if self._bodies_bytes > _BYTES_LIMIT:
-                self._forget_bodies()
-            self._bodies_bytes += len(body)
-            self._bodies[key] = body
-        return body
-
-    def _forget_bodies(self) -> None:
-        self._bodies.clear()
-        self._bodies_bytes = 0
-
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.count(entry.queue, None, entry.state, entry.size)
         key, group = entry.key, self._group
@@ -298,11 +271,13 @@ class FilesystemStore(Store):
         group.add_body(key, envelope)
         self._note(entry)
 
-    def update(self, entry: Entry, before: State) -> None:
-        self._book.count(entry.queue, before, entry.state, entry.size)
+    def update(self, entry: Entry, before: State, source: str | None = None) -> None:
+        self._book.count_change(entry, before, source)
         if before is State.READY:
-            self._index.take(entry, entry.queue)
+            self._index.take(entry, entry.queue if source is None else source)
         self._note(entry)
+        if source is not None:
+            self._update_turns(source, entry.order_key)
 
     def replace(self, entry: Entry, envelope: bytes) -> None:
         self._group.add_body(entry.key, envelope)
@@ -310,20 +285,12 @@ class FilesystemStore(Store):
             self._recovery.replay.bodies.pop(entry.key, None)
         self.update(entry, entry.state)
 
-    def move(self, entry: Entry, source: str, before: State) -> None:
-        self._book.count(source, before, None, entry.size)
-        self._book.count(entry.queue, None, entry.state, entry.size)
-        if before is State.READY:
-            self._index.take(entry, source)
-        self._note(entry)
-        self._update_turns(source, entry.order_key)
-
     def delete(self, entry: Entry, before: State) -> None:
         self._book.count(entry.queue, before, None, entry.size)
         if before is State.READY:
             self._index.take(entry, entry.queue)
         self._group.remove(entry.key)
-        self._bodies.pop(entry.key, None)
+        self._bodies.forget(entry.key)
         if self._recovery.replay:
             self._recovery.replay.healed.pop(entry.key, None)
         self._update_turns(entry.queue, entry.order_key)
@@ -342,7 +309,7 @@ class FilesystemStore(Store):
         if not replay.healed.pop(entry.key, None):
             return
         try:
-            self._group.add_body(entry.key, self.envelope(entry.key))  # what is torn is rewritten, not added to
+            self._group.add_body(entry.key, self.bodies.envelope(entry.key))  # what is torn is rewritten, not added to
         except (BodyLost, BodyUnread) as error:
             log.error("%s", error)
         replay.bodies.pop(entry.key, None)
@@ -351,6 +318,14 @@ class FilesystemStore(Store):
         for number, part in replay.parts.pop(entry.key, {}).items():
             if number not in self._group.parts.get(entry.key, {}):
                 self._group.add_part(entry.key, number, part)
+
+    def _rewrite(self, entry: Entry) -> None:
+        """Write the file of a message anew, without the parts that it has lost."""
+        try:
+            self._group.add_body(entry.key, self.bodies.envelope(entry.key))
+        except (BodyLost, BodyUnread) as error:
+            log.error("%s", error)
+        self._note(entry)
 
     def _update_turns(self, queue: str, order_key: str) -> None:
         """A message with an ordering key has left a queue."""
@@ -361,7 +336,7 @@ class FilesystemStore(Store):
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         return self._index.next_ready(queue, consumer)
 
-    # --- queues and key-values ------------------------------------------------------------------------------------
+    # --- queues ---------------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.values.get(name)
@@ -397,63 +372,3 @@ class FilesystemStore(Store):
                 files.directories.pop(queue, None)
             if directory in gone or queue in self._book.values:
                 self._deleted.discard(queue)
-
-    def get_kv(self, name: str) -> Any:
-        if name.startswith(HISTORY):
-            return deepcopy(self._history(name.removeprefix(HISTORY)))
-        if name.startswith(PART):
-            part = self._part(*_number_and_key(name))
-            return None if part is None else orjson.loads(part)
-        return deepcopy(self._kv.values.get(name))
-
-    def put_kv(self, name: str, value: Any) -> None:
-        if name.startswith(HISTORY):  # it belongs into the message's file, as parts do, so that both change at once
-            key = name.removeprefix(HISTORY)
-            self._group.histories[key] = deepcopy(value)
-            entry = self.get(key)
-            if entry:
-                self._note(entry)
-        elif name.startswith(PART):
-            number, key = _number_and_key(name)
-            entry = self.get(key)
-            if entry and value is not None:
-                self._group.add_part(key, number, orjson.dumps(value))
-                self._note(entry)
-            elif entry:
-                self._rewrite(entry)
-        elif value is None:
-            self._kv.remove(name)
-        else:
-            self._kv.set(name, deepcopy(value))
-
-    def _rewrite(self, entry: Entry) -> None:
-        """Write the file of a message anew, without the parts that it has lost."""
-        try:
-            self._group.add_body(entry.key, self.envelope(entry.key))
-        except (BodyLost, BodyUnread) as error:
-            log.error("%s", error)
-        self._note(entry)
-
-    def _history(self, key: str) -> list[Any] | None:
-        """The failed attempts of a message."""
-        for changes in (self._group, self._earlier):
-            if key in changes.histories:
-                return changes.histories[key]
-        replay = self._recovery.replay
-        if replay and key in replay.histories:
-            return replay.histories[key]
-        return self.message_files.history(key) if self.get(key) else None
-
-    def _part(self, number: int, key: str) -> bytes | None:
-        """A part that was appended to a message, as it is stored."""
-        replay = self._recovery.replay
-        for parts in (self._group.parts, self._earlier.parts, replay.parts if replay else {}):
-            if number in parts.get(key, {}):
-                return parts[key][number]
-        return self.message_files.parts(key).get(number) if self.get(key) else None
-
-
-def _number_and_key(name: str) -> tuple[int, str]:
-    """The number and the message of a part, from its fact's name."""
-    number, _, key = name.removeprefix(PART).partition(":")
-    return int(number), key

@@ -78,7 +78,7 @@ class HybridAudit(Audit):
         return self._payloads.root / self._index.path_of(entry.seq, entry.queue, key) if entry else None
 
     def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
-        applied, leaving = self._store.applied, set(self._store.get_kv(LEAVING_KV) or [])
+        applied, leaving = self._store.applied, set(self._store.facts.get(LEAVING_KV) or [])
         for one in self.payload_findings(contents=False):
             problem, seq = _PROBLEMS.get(one.kind), PayloadName.read(one.path).seq
             if problem is None:

@@ -80,7 +80,7 @@ class PayloadBodies(ReferencedBodies):
     def attach(self, store: SqliteStore) -> None:
         """Belong to a store."""
         self._store = store
-        self.index = PayloadIndex(store.db, store.body_cache.row)
+        self.index = PayloadIndex(store.db, store.bodies.row)
 
     def open(self) -> None:
         with store_errors(self.payloads.root):
@@ -88,11 +88,11 @@ class PayloadBodies(ReferencedBodies):
             self.is_new = not self.payloads.root.exists()
             self.payloads.open()
         store = self._store
-        known = store.get_kv(PAYLOADS_KV)
-        self.is_index_complete = bool(known) and store.get_kv(SALVAGE_KV) is None
+        known = store.facts.get(PAYLOADS_KV)
+        self.is_index_complete = bool(known) and store.facts.get(SALVAGE_KV) is None
         if not known:
             store.begin()
-            store.put_kv(PAYLOADS_KV, True)
+            store.facts.put(PAYLOADS_KV, True)
             store.commit()
             store.flush()
 
@@ -126,7 +126,7 @@ class PayloadBodies(ReferencedBodies):
             raise
 
     def recovered(self) -> None:
-        leaving = self._store.get_kv(LEAVING_KV) or []
+        leaving = self._store.facts.get(LEAVING_KV) or []
         self.remove([path for path in leaving if not self.index.refers_to(PayloadName.read(path))])
         try:
             if self.is_index_complete:  # else what it does not know may be needed to restore what it has lost
@@ -166,18 +166,18 @@ class PayloadBodies(ReferencedBodies):
             self.payloads.sync()
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
-        self._store.insert(entry, reference_value(reference), PAYLOAD)
+        self._store.several.insert([entry], [reference_value(reference)], PAYLOAD)
 
     def removing(self, entry: Entry) -> None:
         self._recent.pop(entry.key, None)
         # For a body that is not small, not finding a file costs less than asking.
-        row = self._store.body_cache.row(entry.key) if entry.size < self._inline_below else None
+        row = self._store.bodies.row(entry.key) if entry.size < self._inline_below else None
         if row is None or row[1] == PAYLOAD:
             self._removed.append(self.index.path_of(entry.seq, entry.queue, entry.key))
 
     def flush(self) -> None:
         if self._leaving:
-            self._store.put_kv(LEAVING_KV, self._leaving)
+            self._store.facts.put(LEAVING_KV, self._leaving)
 
     def flushed(self) -> None:
         self._leaving.clear()
@@ -230,6 +230,6 @@ class PayloadBodies(ReferencedBodies):
 
     def _read_ahead(self, entry: Entry) -> None:
         """Have the bodies brought into memory that the consumers of this one will get next."""
-        following = self._store.next_of(entry.queue, entry.target, AHEAD + 1)
+        following = self._store.several.next_of(entry.queue, entry.target, AHEAD + 1)
         paths = [self.index.path_of(one.seq, one.queue, one.key) for one in following if one.key != entry.key]
         self.payloads.read_ahead(paths[:AHEAD])

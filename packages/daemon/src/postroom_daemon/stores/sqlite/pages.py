@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from typing import Final
 
+import orjson
+
 from postroom_common.protocol import State
 
-from ...model.records import Entry
+from ...model.records import Entry, QueueRecord
 from ..base import EXPIRING, LEASED, TIMED, Cursor, Due, Pages
 from ..errors import StoreDamaged, StoreError
 from .database import Database
+from .records import QUEUE_KEY, SqliteBook
 from .rows import Row, publisher_of, turn_of
 
 #: Rows of all queues that a page of one queue looks at, for each message that it may have.
@@ -23,9 +26,6 @@ _CLASSES_LIMIT: Final = 256
 #: Bits of a time that SQLite can store.
 _TIME_BITS: Final = 63
 _NEVER: Final = 2**_TIME_BITS
-#: The prefixes of the keys of rows that are not messages.
-QUEUE_KEY: Final = "queue:"
-KV_KEY: Final = "fact:"
 
 
 def checked(entry: Entry, state: State, db: Database) -> Entry:
@@ -139,9 +139,10 @@ class SqliteDue(Due):
 class SqlitePages(Pages):
     """Every page is a search of an index."""
 
-    def __init__(self, db: Database, entry_of: Callable[[Row], Entry]) -> None:
+    def __init__(self, db: Database, entry_of: Callable[[Row], Entry], book: SqliteBook) -> None:
         self._db = db
         self._sql = db.sql
+        self._book = book
         self._entry_of = entry_of
 
     def _page(self, rows: tuple[list[Row], Cursor]) -> tuple[list[Entry], Cursor]:
@@ -194,10 +195,10 @@ class SqlitePages(Pages):
         rows = self._db.rows(self._sql.queue_keys, (QUEUE_KEY + after, limit))
         return [row[0].removeprefix(QUEUE_KEY) for row in rows]
 
-    def queue_values(self, after: str, limit: int) -> list[tuple[str, str]]:
-        """A page of the queues' names, each with its record as the database has it."""
-        rows = self._db.rows(self._sql.queue_values, (QUEUE_KEY + after, limit))
-        return [(key.removeprefix(QUEUE_KEY), self._db.checked_value(key, *row)) for key, *row in rows]
+    def queues(self, after: str, limit: int) -> list[QueueRecord]:
+        rows, records = self._db.rows(self._sql.queue_values, (QUEUE_KEY + after, limit)), self._book.values
+        found = ((key.removeprefix(QUEUE_KEY), self._db.checked_value(key, *row)) for key, *row in rows)
+        return [records.get(name) or QueueRecord.from_json(orjson.loads(value)) for name, value in found]
 
     def stored_bytes(self, after: str, until: int, limit: int) -> tuple[Counter[str], str]:
         rows = self._db.rows(self._sql.sizes, (after, limit))
@@ -213,13 +214,6 @@ class SqlitePages(Pages):
             raise StoreDamaged(f"{self._db.path}: the row of a message has changed on the disk") from None
         del stored[""]
         return stored, rows[-1][0] if len(rows) == limit else ""
-
-    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        begin = prefix if after < prefix else after + "\0"  # the least text behind it
-        whole = KV_KEY + prefix
-        end = whole[:-1] + chr(ord(whole[-1]) + 1)  # the least text behind all that begin so
-        rows = self._db.rows(self._sql.kv_keys, (KV_KEY + begin, end, limit))
-        return [row[0].removeprefix(KV_KEY) for row in rows]
 
     def _heads(self, queue: str, blocked: int, target: str, everybody: bool) -> Iterator[Entry]:
         """The oldest ready message of each priority of a target, or of all targets from that one on. The index is

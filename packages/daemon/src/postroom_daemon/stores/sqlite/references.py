@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import orjson
 
 from ...model.records import BodyReference, Entry
-from ..base import Bodies
+from ..base import BodyFiles
 from .rows import value_holds
 
 
-class ReferencedBodies(Bodies):
+class ReferencedBodies(BodyFiles):
     """Bodies that are not in the database, but referred to by rows of ``kind``. A participant of the store's
     transactions; see ``SqliteStore``."""
 

@@ -213,7 +213,7 @@ class SqliteRecovery(Recovery):
     def opened(self) -> None:
         """The database is open; its rows may have been salvaged."""
         self._losses = []
-        salvaged = self._store.get_kv(SALVAGE_KV)
+        salvaged = self._store.facts.get(SALVAGE_KV)
         self._refold = Refold(salvaged["upTo"], self._db, self._store) if salvaged else None
         self.replaying = self._refold is not None
 
@@ -320,16 +320,16 @@ class Refold:
     def _heal_history(self, event: Event) -> None:
         """The row of a message is there and that of its failed attempts is not; the journal has them."""
         key, entry = event["key"], self._store.get(event["key"])
-        known = self._store.get_kv(history_fact(key))
+        known = self._store.facts.get(history_fact(key))
         if entry and entry.failures and (known is None or key in self._without_history):
             self._without_history.add(key)
-            self._store.put_kv(history_fact(key), with_failure(known or [], event)[-entry.failures :])
+            self._store.facts.put(history_fact(key), with_failure(known or [], event)[-entry.failures :])
 
     def _heal_part(self, event: Event) -> None:
         """The row of a message is there, and that of one of its parts may not be."""
         key, number, store = event["key"], event["part"], self._store
         entry = store.get(key)
-        if entry and number <= entry.parts and store.get_kv(part_fact(key, number)) is None:
+        if entry and number <= entry.parts and store.facts.get(part_fact(key, number)) is None:
             put_part(event, store)
 
     def _is_lost(self, event: Event, key: str) -> bool:
@@ -355,7 +355,7 @@ class Refold:
         """All events that the salvaged rows show are counted: set the queues' totals to those of before. How
         many messages are missing?"""
         store = self._store
-        salvaged = store.get_kv(SALVAGE_KV)
+        salvaged = store.facts.get(SALVAGE_KV)
         if not salvaged["totals"]:
             return
         missing = 0
@@ -363,7 +363,7 @@ class Refold:
             record = store.queue_for_update(queue)
             record.totals = totals
             missing += max(0, salvaged["expected"][queue] - sum(record.counts.values()))
-        store.put_kv(SALVAGE_KV, {**salvaged, "totals": {}, "missing": missing})
+        store.facts.put(SALVAGE_KV, {**salvaged, "totals": {}, "missing": missing})
 
     def finish(self, journal_ends: int) -> list[Loss]:
         """The journal is folded up to its last event, ``journal_ends``: bodies that no event mentioned become messages
@@ -371,11 +371,11 @@ class Refold:
         journal no longer has."""
         self._reach()
         store = self._store
-        salvaged = store.get_kv(SALVAGE_KV)
+        salvaged = store.facts.get(SALVAGE_KV)
         orphans = self._rows(self._orphans, ())
         readmitted = [key for key, *rest in orphans if _readmit(store, key, *rest)]
         self._rows(f"DROP TABLE {ORPHANS}", ())
-        store.put_kv(SALVAGE_KV, None)
+        store.facts.put(SALVAGE_KV, None)
         known = sorted((self._lost | {row[0] for row in orphans}) - set(readmitted))
         lost = max(salvaged["missing"] - len(readmitted), len(known))
         before = [(1, salvaged["journalFrom"] - 1)] if salvaged["journalFrom"] > 1 else []
@@ -398,13 +398,13 @@ def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -
     queue = key[4:].rpartition(":")[0]
     if kind != "message" or not queue:
         return False
-    mark = store.get_kv(FACT_CLOCK) or {"engineMs": 0, "wallMs": created_wall}
+    mark = store.facts.get(FACT_CLOCK) or {"engineMs": 0, "wallMs": created_wall}
     created = max(0, mark["engineMs"] - max(0, mark["wallMs"] - created_wall))
     if store.queue(queue) is None:
         store.add_queue(QueueRecord(queue))
     entry = Entry(key, queue, State.READY, 0, 0, created_wall, created)
     entry.parts = len(draft_of(value.encode()).get("parts", ()))
-    entry.unset = sum(store.get_kv(part_fact(key, number)) is None for number in range(1, entry.parts + 1))
+    entry.unset = sum(store.facts.get(part_fact(key, number)) is None for number in range(1, entry.parts + 1))
     if entry.unset:
         entry.state = State.DRAFTING
     store.insert(entry, value.encode())

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ...model.records import Entry
+from ..base import Bodies, Facts
 from ..errors import BodyLost, StoreError
 from .changes import MESSAGE, NewBody
 from .database import Database
@@ -25,7 +26,7 @@ _AHEAD_BYTES: Final = 256 * 1024
 _AHEAD_LIMIT: Final = 100
 
 
-class BodyCache:
+class SqliteBodies(Bodies):
     """Reads bodies. ``cached`` are those that the open group has read, ``ahead`` those for the next consumers, also of
     later groups. ``get`` returns the entry of a message, or None if there is no such message."""
 
@@ -35,7 +36,9 @@ class BodyCache:
         unwritten: Unwritten,
         referenced: ReferencedBodies | None,
         get: Callable[[str], Entry | None],
+        facts: Facts,
     ) -> None:
+        self.facts = facts
         self.cached: dict[str, bytes] = {}
         self._bytes = 0
         self.ahead: dict[str, bytes | None] = {}
@@ -59,8 +62,13 @@ class BodyCache:
         self.clear()
         self.ahead.clear()
 
-    def read(self, key: str) -> bytes:
-        """The body of a message that is not cached. Raises as ``Store.envelope``."""
+    def envelope(self, key: str) -> bytes:
+        new = self._earlier.bodies.get(key)
+        if new is not None and new[1] == MESSAGE and key not in self._group.removed and key not in self._group.replaced:
+            return new[0]
+        body = self.cached.get(key)
+        if body is not None:
+            return body
         new = self._new(key)
         if new and new[1] == MESSAGE:
             return new[0]
@@ -74,7 +82,7 @@ class BodyCache:
 
     def read_several(self, entries: list[Entry]) -> None:
         """Cache the bodies of messages that are to be delivered, as far as the cache has space. What cannot be
-        delivered is left to ``read``, which reports it."""
+        delivered is left to ``envelope``, which reports it."""
         for key, body in self._rows(entries, _BYTES_LIMIT - self._bytes):
             if body is not None:
                 self.cached[key] = body
