@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from postroom_common.protocol import NO_PRIORITY, State
-from postroom_daemon.model.records import Entry, QueueRecord, part_fact
+from postroom_daemon.model.facts import part_fact
+from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import Store
 from postroom_daemon.stores.errors import BodyLost, StoreError
 from tests.conformance.store_calls import QUEUE, change, counts, drain, entry, insert

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from postroom_common.protocol import State
-from postroom_daemon.model.records import (
+from postroom_daemon.model.facts import (
     CLAIM,
     CLAIM_END,
     FACT_CLOCK,

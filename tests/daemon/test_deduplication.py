@@ -9,7 +9,7 @@ import pytest
 
 from postroom_common.events import encode_event
 from postroom_daemon.broker import periodic as chore
-from postroom_daemon.model.records import CLAIM, CLAIM_END, claim_fact
+from postroom_daemon.model.facts import CLAIM, CLAIM_END, claim_fact
 from tests.conformance.bench import Bench, exported, seen_in
 
 MakeBench = Callable[..., Bench]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from postroom_daemon.maintenance.verify import Kind
-from postroom_daemon.model.records import name_fact, part_fact
+from postroom_daemon.model.facts import name_fact, part_fact
 from postroom_daemon.stores.filesystem.store import FilesystemStore
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, exported, seen_in

@@ -11,8 +11,8 @@ import pytest
 
 from postroom_common.events import Event
 from postroom_daemon.engine.fold import apply
+from postroom_daemon.model.facts import history_fact
 from postroom_daemon.model.lifecycle import IllegalTransition
-from postroom_daemon.model.records import history_fact
 from postroom_daemon.root import recovery
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import Store

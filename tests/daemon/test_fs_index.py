@@ -208,7 +208,7 @@ def test_a_sorted_set_behaves_like_a_sorted_list() -> None:
 def test_pages_of_a_backlog_skip_messages_removed_from_its_middle() -> None:
     entries = {f"msg:q:{n}": Entry(f"msg:q:{n}", "q", State.READY, n % 3, n, 0, 0) for n in range(1, 5001)}
     index = Index("inbox", entries.get)
-    pages = FilesystemPages(index, entries.get, lambda key: None, lambda: None, SortedNames(), SortedNames())
+    pages = FilesystemPages(index, entries.get, lambda key: None, lambda: None, lambda name: None, SortedNames())
     for entry in entries.values():
         index.add(entry)
     for entry in list(entries.values()):

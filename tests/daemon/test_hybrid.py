@@ -27,7 +27,9 @@ def test_a_body_is_in_a_file_and_the_journal_and_the_index_only_refer_to_it(make
     bench = make_bench("hybrid").open()
     key = bench.publish("jobs", "a body that is easy to find")
     (path,) = bench.body_files()
-    assert path.read_bytes() == bench.store.bodies.envelope(key) == b'{"parts":[{"text":"a body that is easy to find"}]}'
+    assert (
+        path.read_bytes() == bench.store.bodies.envelope(key) == b'{"parts":[{"text":"a body that is easy to find"}]}'
+    )
     (event,) = [event for event in bench.events() if event["type"] == "published"]
     assert "message" not in event and event["body"]["bytes"] == len(path.read_bytes())
     files = [*bench.segments(), *bench.path.glob("data/yirangmq.db*")]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from postroom_common.protocol import State
 from postroom_daemon.cli import main
 from postroom_daemon.maintenance.import_cpp import CppImport, ImportRefused, check_cpp, import_cpp
-from postroom_daemon.model.records import history_fact
+from postroom_daemon.model.facts import history_fact
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import Sources, StartError
 from tests.conformance.bench import Bench, CountedIds, picture

@@ -20,7 +20,7 @@ from postroom_daemon.journal.journal import Journal
 from postroom_daemon.journal.segments import OnDamage, PlacedRequest
 from postroom_daemon.maintenance.backup import make_backup
 from postroom_daemon.maintenance.restore import RestorePoint, RestoreRequest, restore
-from postroom_daemon.model.records import (
+from postroom_daemon.model.facts import (
     DAMAGE_KEYS_LIMIT,
     DAMAGE_LIMIT,
     LOSSES_LIMIT,

@@ -17,8 +17,8 @@ from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from postroom_daemon.stores.sqlite import database as sqlite_database
-from postroom_daemon.stores.sqlite import schema as sqlite_schema
 from postroom_daemon.stores.sqlite import records
+from postroom_daemon.stores.sqlite import schema as sqlite_schema
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from postroom_daemon.stores.sqlite.unwritten import GROUPS_LIMIT
 from tests.conformance.bench import Bench

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom_daemon.model.records import history_fact
+from postroom_daemon.model.facts import history_fact
 from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, Fields
 

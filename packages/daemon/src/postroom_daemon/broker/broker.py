@@ -24,7 +24,7 @@ from ..engine.context import Draft, Work
 from ..engine.decide import ADDING, QUERIES
 from ..engine.queue_patterns import AGAIN
 from ..journal.journal import JournalRefused, JournalUnknown
-from ..model.records import FACT_DAMAGE, FACT_LOSSES
+from ..model.facts import FACT_DAMAGE, FACT_LOSSES
 from ..model.request import Answer, Request
 from ..platform.clock import Now
 from ..platform.logs import about

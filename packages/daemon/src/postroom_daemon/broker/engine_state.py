@@ -13,13 +13,15 @@ from ..journal.reserve import Reserve
 from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
+from ..model.facts import FACT_DRAINING
 from ..model.lease_index import LeaseIndex
 from ..model.observer import Observers, Participant
+from ..model.principal import Principal
 from ..model.statistics import Statistics
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
 from ..observe.vitals import DaemonVitals
-from ..platform.clock import Clock
+from ..platform.clock import Clock, Now
 from ..platform.ids import Ids
 from ..policy.access import Access
 from ..policy.policies import Policies, PolicyPatternsInForce
@@ -117,3 +119,41 @@ class EngineState:
         self.context = None
         self.dlq_index.forget()
         self.patterns.forget()
+
+    def new_context(self, who: Principal, now: Now) -> Context:
+        """A context for what ``who`` does at ``now``."""
+        return Context(
+            self.store,
+            now,
+            who,
+            self.policies,
+            self.vitals,
+            self.ids,
+            self.access,
+            self.quotas,
+            self.consumers,
+            self.usage,
+            self.cursors,
+            self.rates,
+            self.subscriptions,
+            self.dlq_index,
+            self.leases,
+            self.statistics,
+            self.patterns,
+            self._draining(),
+        )
+
+    def context_of_requests(self, who: Principal, now: Now) -> Context:
+        """The context of the requests of a group that begins at ``now``; ``who`` makes the first one."""
+        context = self.context
+        if context is None:
+            context = self.context = self.new_context(who, now)
+        else:
+            context.renew(now, self._draining())
+        return context
+
+    def _draining(self) -> bool:
+        draining = self.is_draining
+        if draining is None:
+            draining = self.is_draining = bool(self.store.facts.get(FACT_DRAINING))
+        return draining

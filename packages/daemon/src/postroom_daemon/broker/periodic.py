@@ -6,6 +6,7 @@ it sees what the one before has changed. A task that has much to do ends early, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -16,9 +17,13 @@ from ..engine.context import Context, Draft
 from ..engine.verbs import settle
 from ..engine.verbs.terminations import about, died, dropped, failure
 from ..model.cursors import Cursors
-from ..model.records import CLAIM_END, Entry
+from ..model.facts import CLAIM_END
+from ..model.records import Entry
+from ..stores.errors import StoreError
 from .periodic_queues import count_usage, look_at_queues
 from .schedule_firing import fire_schedules
+
+log = logging.getLogger(__name__)
 
 Task = Callable[[Context], Iterator[list[Draft]]]
 
@@ -137,3 +142,26 @@ EACH_SECOND: Final[tuple[Task, ...]] = (
     end_dedup_keys,
     count_usage,
 )
+
+#: The cursor that names the task that failed last.
+_FAILED: Final = "failed"
+
+
+def steps_of(task: Task, context: Context) -> Iterator[list[Draft]]:
+    """The steps of a task. A task that fails while it looks for its next step is logged once, and must not keep the
+    others from theirs. Raises ``StoreError``."""
+    steps = task(context)
+    while True:
+        try:
+            drafts = next(steps, None)
+        except StoreError:
+            raise
+        except Exception as error:
+            failed = (task.__name__, repr(error))
+            if context.cursors.get(_FAILED) != failed:
+                context.cursors[_FAILED] = failed
+                log.exception("%s failed, and will be tried again", task.__name__)
+            return
+        if drafts is None:
+            return
+        yield drafts

@@ -15,7 +15,7 @@ from ..engine.fields import read_fields
 from ..engine.schedules import Plan
 from ..engine.verbs.publish import publish
 from ..engine.verbs.schedules import SCHEDULES_LIMIT, rescheduled
-from ..model.records import SCHEDULE
+from ..model.facts import SCHEDULE
 from ..platform.logs import about
 
 log = logging.getLogger(__name__)

@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
-from postroom_common.policy import dlq_name
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
-from ..engine.context import Context, Decision, Draft, Unfolded, Work, no_message
+from ..engine.context import Context, Decision, Unfolded, Work, no_message
 from ..engine.decide import decide
 from ..engine.replies import reply_to
 from ..engine.verbs.consume import Expired, QueueMissing
 from ..engine.verbs.settle import body_lost, undelivered
 from ..model.principal import Account, Principal
-from ..model.records import FACT_DRAINING, QueueRecord
 from ..model.request import Answer, Request, body_bytes
-from ..model.subscriptions import Subscription
 from ..platform.clock import Now
 from ..platform.logs import about
 from ..policy.access_rules import Verb
-from ..stores.errors import BodyLost, BodyUnread, StoreError
+from ..stores.errors import BodyLost, BodyUnread
 from .engine_state import EngineState
 from .group import Group
-from .periodic import EACH_GROUP, EACH_SECOND, Task, expired, has_more
+from .periodic import EACH_GROUP, EACH_SECOND, expired, has_more, steps_of
+from .waiting import is_busy, subscribe, woken_by
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +39,6 @@ PASSED_OVER_LIMIT = 100
 #: Bytes of bodies in its answers with which a group is full: the other requests, and those who wait for messages, are
 #: for the next one. So many are in memory at once; the last answer may exceed it.
 BODIES_OF_A_GROUP = 8 * 1024 * 1024
-#: Events that bring a dead letter to those who wait at a dead-letter address: by a policy, the letters that exist get
-#: another address.
-_TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
 #: Commands that change only messages, and create queues: what a context says of anything else stays true.
 _OF_MESSAGES: Final = frozenset(
     {
@@ -67,8 +62,6 @@ _OF_MESSAGES: Final = frozenset(
 _COMMANDS: Final = {command.value: command for command in Command}
 #: Used for every request, and slow to look up in their class.
 _PUBLISH, _CONSUME_NEXT, _ACK = Command.PUBLISH, Command.CONSUME_NEXT, Command.ACK
-#: The cursor that names the task that failed last.
-_FAILED: Final = "failed"
 #: Refusals that depend on the moment and not on the request: a repeat is executed.
 _TRANSIENT: Final = frozenset(
     {ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.QUOTA_EXCEEDED, ErrorCode.ANSWER_LOST}
@@ -113,9 +106,9 @@ class Transaction:
             if each_second:
                 state.patterns.forget_idle(now.engine)
             for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
-                for drafts in self._steps(task):
+                for drafts in steps_of(task, self._context_of_daemon()):
                     self.group.record(drafts)
-                    woken |= dict.fromkeys(self._woken_by(drafts))
+                    woken |= dict.fromkeys(woken_by(self._state, drafts))
         for subscription in state.subscriptions.take_ended(now.engine):
             request = subscription.request
             self._note_consumer(request)  # it has asked until now
@@ -124,25 +117,6 @@ class Transaction:
         if woken and state.subscriptions.count:
             for queue in woken:
                 self._serve(queue)
-
-    def _steps(self, task: Task) -> Iterator[list[Draft]]:
-        """The steps of a task. A task that fails while it looks for its next step is logged once, and must not keep the
-        others from theirs. Raises ``StoreError``."""
-        steps = task(self._context_of_daemon())
-        while True:
-            try:
-                drafts = next(steps, None)
-            except StoreError:
-                raise
-            except Exception as error:
-                failure = (task.__name__, repr(error))
-                if self._state.cursors.get(_FAILED) != failure:
-                    self._state.cursors[_FAILED] = failure
-                    log.exception("%s failed, and will be tried again", task.__name__)
-                return
-            if drafts is None:
-                return
-            yield drafts
 
     def mark(self, clean: bool = False) -> None:
         """Record the clocks' readings; ``clean`` at the end of a run."""
@@ -161,7 +135,7 @@ class Transaction:
         drafts = [draft for key, lease in leases for draft in undelivered(self._state.store.get(key), lease)]
         if drafts:
             self.group.record(drafts)
-            for queue in dict.fromkeys(self._woken_by(drafts)):
+            for queue in dict.fromkeys(woken_by(self._state, drafts)):
                 self._serve(queue)
 
     # --- a request ------------------------------------------------------------------------------------------------
@@ -219,7 +193,7 @@ class Transaction:
             self.working.append((request, decision.work))
             return None
         if decision.wait_until is not None:
-            self._wait(request, decision.wait_until)
+            subscribe(state, request, decision.wait_until, self.now, self._clients_wall)
             return None
         if decision.data is not None:
             if decision.once:
@@ -241,7 +215,7 @@ class Transaction:
             payload = payload | {"queue": of, "queuePattern": None, "createWith": None}
         context = self._shared
         if context is None:
-            context = self._shared = self._context_of_requests(request.who)
+            context = self._shared = self._state.context_of_requests(request.who, self.now)
             context.unfolded_keys = self._unfolded_keys
         self._later = not self._state.subscriptions.count and self._is_apart(command, request, context)
         if not self._later:
@@ -294,7 +268,7 @@ class Transaction:
         if command not in _OF_MESSAGES:
             state.is_draining = self._shared = None
         if state.subscriptions.count:
-            for queue in dict.fromkeys(self._woken_by(decision.drafts)):
+            for queue in dict.fromkeys(woken_by(state, decision.drafts)):
                 self._serve(queue)
         return Answer(data)
 
@@ -330,44 +304,7 @@ class Transaction:
 
     def _context_of_daemon(self) -> Context:
         """The context of what the daemon does by itself."""
-        return self._context(Principal("", self._state.daemon_uid))
-
-    def _context_of_requests(self, who: Principal) -> Context:
-        context = self._state.context
-        if context is None:
-            context = self._state.context = self._context(who)
-        else:
-            context.renew(self.now, self._is_draining())
-        return context
-
-    def _is_draining(self) -> bool:
-        draining = self._state.is_draining
-        if draining is None:
-            draining = self._state.is_draining = bool(self._state.store.facts.get(FACT_DRAINING))
-        return draining
-
-    def _context(self, who: Principal) -> Context:
-        state = self._state
-        return Context(
-            state.store,
-            self.now,
-            who,
-            state.policies,
-            state.vitals,
-            state.ids,
-            state.access,
-            state.quotas,
-            state.consumers,
-            state.usage,
-            state.cursors,
-            state.rates,
-            state.subscriptions,
-            state.dlq_index,
-            state.leases,
-            state.statistics,
-            state.patterns,
-            self._is_draining(),
-        )
+        return self._state.new_context(Principal("", self._state.daemon_uid), self.now)
 
     # --- repeats --------------------------------------------------------------------------------------------------
 
@@ -417,20 +354,6 @@ class Transaction:
 
     # --- waiting --------------------------------------------------------------------------------------------------
 
-    def _wait(self, request: Request, wait_until: int) -> None:
-        state, account, deadline = self._state, request.who.account, request.wire.deadline_ms
-        state.quotas.check_waits(account, state.subscriptions.of_account(account))
-        # The wait began when the request was made: a restart does not renew it.
-        waited = max(0, self._clients_wall - request.arrived_wall)
-        until = max(self.now.engine, wait_until - waited)
-        if deadline:
-            until = min(until, self.now.engine + deadline - self._clients_wall)
-        request.has_waited = True
-        credit = request.wire.payload.get("max") or 1
-        pattern = request.wire.payload.get("queuePattern")
-        matches = None if pattern is None else state.patterns.compiled(pattern).matches
-        state.subscriptions.add(Subscription(request, request.queue, until, credit, matches))
-
     def _serve(self, queue: str) -> None:
         """Deliver a queue's messages to those who wait for them."""
         state = self._state
@@ -439,7 +362,7 @@ class Transaction:
                 self.unserved[queue] = None
                 return
             record = state.store.queue(queue)
-            if record and (not record.counts[State.READY] or self._is_busy(queue, record)):
+            if record and (not record.counts[State.READY] or is_busy(state, queue, record)):
                 return
             request = subscription.request
             if subscription.matches and not state.access.may(request.who.account, Verb.CONSUME, queue):
@@ -463,23 +386,6 @@ class Transaction:
                 self._bodies_bytes += body_bytes(answer.data or {})
             else:
                 state.subscriptions.remove(request)
-
-    def _woken_by(self, drafts: list[Draft]) -> list[str]:
-        """The names at which somebody may wait for what drafts bring: queues, and dead-letter addresses."""
-        names = [draft[name] for draft in drafts for name in ("queue", "to") if name in draft]
-        if self._state.subscriptions.count:
-            for draft in drafts:
-                if draft["type"] is EventType.POLICY_PATTERNS_SET:
-                    names += self._state.subscriptions.queues()
-                if draft["type"] in _TO_THE_DEAD:
-                    record = self._state.store.queue(draft["queue"])
-                    names.append(dlq_name(draft["queue"], self._state.policies.effective(draft["queue"], record)))
-        return names
-
-    def _is_busy(self, queue: str, record: QueueRecord) -> bool:
-        """Whether nobody gets a message of a queue before one in flight is settled."""
-        most = self._state.policies.effective(queue, record).max_inflight
-        return bool(most) and record.counts[State.INFLIGHT] >= most
 
     def _note_consumer(self, request: Request) -> None:
         """Somebody asks a queue for messages, or has waited for some."""

@@ -221,7 +221,7 @@ def accept_loss(source: Source, as_json: bool) -> None:
     """
     set_up_plain("warning")
     from ..maintenance.local import open_local
-    from ..model.records import damage_text
+    from ..model.facts import damage_text
 
     with open_local(source.load_root("accept")) as opened:
         damage = opened.damage()

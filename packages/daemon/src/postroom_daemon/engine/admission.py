@@ -21,7 +21,8 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ..model.records import Entry, QueueRecord, claim_fact
+from ..model.facts import claim_fact
+from ..model.records import Entry, QueueRecord
 from ..policy.policies import Policies
 from .context import Context, Draft, Unfolded
 from .verbs.terminations import dropped
@@ -51,13 +52,6 @@ def check_size(policy: Policy, queue: str, parts: Sequence[Part]) -> None:
                 f"the body has {size} bytes; queue {queue!r} takes at most {policy.max_message_bytes}"
                 " (limits.messageBytes)",
             )
-
-
-def check_trace(traceparent: str) -> None:
-    """Raise ``CommandError`` for control characters in a traceparent. Otherwise it is passed on without being parsed,
-    as its specification demands; but others write it into headers, which control characters would break."""
-    if any(char < " " or "\x7f" <= char < "\xa0" for char in traceparent):
-        raise CommandError(ErrorCode.INVALID_REQUEST, "traceparent must not have control characters")
 
 
 def check_rate(context: Context, queue: str, policy: Policy) -> None:

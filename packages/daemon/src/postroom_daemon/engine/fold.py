@@ -12,8 +12,8 @@ from typing import Final
 from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
+from ..model.facts import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
 from ..model.observer import UNOBSERVED, Observers
-from ..model.records import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
 from ..stores.base import Store
 from ..stores.errors import NotStored, StoreError
 from .fold_messages import OF_MESSAGES

@@ -9,10 +9,11 @@ from typing import Any, Final
 from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ..model.facts import history_fact, part_fact, with_failure
 from ..model.lifecycle import check_transition
 from ..model.observer import Observers
 from ..model.principal import stored_account
-from ..model.records import ORDERED, BodyReference, Entry, QueueRecord, history_fact, part_fact, with_failure
+from ..model.records import ORDERED, BodyReference, Entry, QueueRecord
 from ..stores.base import ENDED, Store
 from ..stores.errors import NotStored
 from ..stores.gathering import note_gathering_message, put_part

@@ -9,15 +9,13 @@ from postroom_common.events import Event, EventType
 from postroom_common.policy import Layer
 from postroom_common.protocol import birthplace, named_key
 
-from ..model.records import (
+from ..model.facts import (
     FACT_CLOCK,
     FACT_DAMAGE,
     FACT_DRAINING,
     FACT_EPOCH,
     FACT_LOSSES,
     FACT_POLICY_PATTERNS,
-    NO_LAYER,
-    QueueRecord,
     claim_end_fact,
     claim_fact,
     dlq_fact,
@@ -27,6 +25,7 @@ from ..model.records import (
     with_loss,
     without_losses,
 )
+from ..model.records import NO_LAYER, QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored
 

@@ -12,8 +12,9 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import NO_PRIORITY, ErrorCode, State
 
+from ..model.facts import history_fact, last_failure
 from ..model.lifecycle import attempts_left
-from ..model.records import Entry, QueueRecord, history_fact, last_failure, message_id_of
+from ..model.records import Entry, QueueRecord, message_id_of
 from ..model.request import NO_ATTRIBUTES, MessageView
 from ..platform.clock import Now
 from ..policy.policies import Policies, override_to_wire

@@ -20,7 +20,8 @@ import orjson
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode, State
 
-from ..model.records import Entry, history_fact
+from ..model.facts import history_fact
+from ..model.records import Entry
 from ..stores.base import Cursor, Store
 from ..stores.errors import BodyLost, BodyUnread
 from .context import Context

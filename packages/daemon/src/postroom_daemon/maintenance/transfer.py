@@ -18,7 +18,7 @@ from postroom_common.events import decode_line, encode_line
 
 from ..config.config import Config
 from ..engine.verbs.exported import exported_fact, exported_message, exported_queue
-from ..model.records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE
+from ..model.facts import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE
 from ..observe.state import Ask, Fact, Head, State, StateError, Totals, read_state, write_state
 from .connect import NotReached, nothing_done, reach
 

@@ -17,7 +17,7 @@ from ..journal.history import MessageHistory, history_slices
 from ..journal.journal import Journal
 from ..journal.reserve import Reserve
 from ..model.consumers import Consumers
-from ..model.records import FACT_DAMAGE, FACT_LOSSES, LOSSES_LIMIT, damage_text
+from ..model.facts import FACT_DAMAGE, FACT_LOSSES, LOSSES_LIMIT, damage_text
 from ..model.request import Answer, Request
 from ..platform.clock import Clock, Now
 from ..platform.quarantine import Quarantine

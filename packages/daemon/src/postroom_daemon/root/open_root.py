@@ -22,7 +22,7 @@ from ..journal.order import Owner
 from ..journal.reserve import Reserve
 from ..journal.segments import list_segments
 from ..model.consumers import Consumers
-from ..model.records import FACT_EPOCH, FACT_POLICY_PATTERNS
+from ..model.facts import FACT_EPOCH, FACT_POLICY_PATTERNS
 from ..model.usage import Usage
 from ..observe.traffic import Refusals, TrafficLog
 from ..observe.vitals import DaemonVitals

@@ -21,16 +21,8 @@ from ..journal.end_mark import read_end_mark
 from ..journal.journal import Journal
 from ..journal.ranges import missing_before
 from ..journal.segments import Damage, PlacedRequest
+from ..model.facts import DAMAGE_KEYS_LIMIT, FACT_CLOCK, FACT_END_MARK, FACT_EPOCH, FACT_LOSSES, Loss, without_losses
 from ..model.lifecycle import IllegalTransition, removes
-from ..model.records import (
-    DAMAGE_KEYS_LIMIT,
-    FACT_CLOCK,
-    FACT_END_MARK,
-    FACT_EPOCH,
-    FACT_LOSSES,
-    Loss,
-    without_losses,
-)
 from ..platform.clock import Clock, Mark, Now
 from ..platform.ids import Ids
 from ..platform.quarantine import Quarantine

@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Final
 from postroom_common.body import with_parts
 from postroom_common.protocol import State
 
-from ..model.records import BodyReference, Entry, QueueRecord, part_fact
+from ..model.facts import part_fact
+from ..model.records import BodyReference, Entry, QueueRecord
 from .errors import BodyLost, StoreError
 from .recovery import Audit, Recovery
 

@@ -10,7 +10,7 @@ import orjson
 from postroom_common.events import Event, raw_json
 from postroom_common.protocol import State
 
-from ..model.records import part_fact
+from ..model.facts import part_fact
 from .base import Store
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from postroom_common.events import Event
 
-from ..model.records import Loss
+from ..model.facts import Loss
 
 #: Why a damaged checkpoint of a store goes to quarantine.
 DAMAGED_CHECKPOINT: Final = "a checkpoint that cannot be read"

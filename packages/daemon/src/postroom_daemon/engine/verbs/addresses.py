@@ -14,7 +14,8 @@ from postroom_common.policy import Layer, dlq_name
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.dlq_index import Addressed
-from ...model.records import NO_LAYER, dlq_fact
+from ...model.facts import dlq_fact
+from ...model.records import NO_LAYER
 from ...policy.access_rules import Verb
 from ..context import Context, Draft
 

@@ -10,7 +10,8 @@ from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
-from ...model.records import NO_DEATHS, Entry, history_fact, last_failure, message_id_of
+from ...model.facts import history_fact, last_failure
+from ...model.records import NO_DEATHS, Entry, message_id_of
 from ...model.request import NO_ATTRIBUTES, MessageView
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Draft

@@ -6,7 +6,7 @@ others are.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -24,7 +24,8 @@ from postroom_common.protocol import (
     named_key,
 )
 
-from ...model.records import Entry, QueueRecord, part_fact
+from ...model.facts import part_fact
+from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
 from ..admission import (
     QueueFull,
@@ -40,11 +41,10 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from .addresses import queue_created
 from .lookup import existing_message, find_message, policy_of
-from .publish import priority_of, target_of
+from .options import attributes_in, priority_of
+from .publish import target_of
 from .settle import leased_message
 from .terminations import about
-
-_NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
 
 
 def draft(context: Context, fields: Fields) -> Decision:
@@ -60,9 +60,7 @@ def draft(context: Context, fields: Fields) -> Decision:
     if name and find_message(context, named_key(queue, name)):
         raise CommandError(ErrorCode.DUPLICATE_MESSAGE, f"a message of queue {queue!r} has the name {name!r}")
     check_rate(context, queue, policy)
-    attributes = None
-    if fields["attributes"] not in _NO_ATTRIBUTES:
-        attributes = value_from_wire(fields["attributes"])
+    attributes = attributes_in(fields)
     carried = {"type": fields["type"]} if fields["type"] else {}
     envelope = encode_draft(names, fields["ttlMs"] or 0, attributes, carried)
     made: Draft = {
@@ -221,9 +219,7 @@ def _set_body(context: Context, fields: Fields) -> Decision:
     text = check_body(context.policies, policy, entry.queue, parts[0])
     if text:
         raise CommandError(ErrorCode.VALIDATION_FAILED, text)
-    given = fields["attributes"]
-    attributes = message.attributes if given is None else None if given in _NO_ATTRIBUTES else value_from_wire(given)
-    envelope = message._replace(parts=parts, attributes=attributes).encode()
+    envelope = message._replace(parts=parts, attributes=attributes_in(fields, message.attributes)).encode()
     size = len(envelope)
     _check_growth(context, entry, policy, size)
     made = about(EventType.BODY_SET, entry) | {"bytes": size, "state": entry.state}

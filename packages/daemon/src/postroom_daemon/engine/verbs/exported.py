@@ -23,19 +23,8 @@ from postroom_common.protocol import (
     queue_name_problem,
 )
 
-from ...model.records import (
-    CARRIED_FACTS,
-    CLAIM,
-    CLAIM_END,
-    FACT_DRAINING,
-    FACT_POLICY_PATTERNS,
-    NAME,
-    ORDERED,
-    SCHEDULE,
-    Entry,
-    QueueRecord,
-    entry_from_json,
-)
+from ...model.facts import CARRIED_FACTS, CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, NAME, SCHEDULE
+from ...model.records import ORDERED, Entry, QueueRecord, entry_from_json
 from ...policy.policies import override_to_wire
 from ..fields import read_fields
 from ..schedules import MISSED, Plan

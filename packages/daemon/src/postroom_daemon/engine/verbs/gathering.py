@@ -6,24 +6,23 @@ however many there are.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from postroom_common.body import CARRIED, Part, encode_gathered, value_from_wire
+from postroom_common.body import Part, encode_gathered
 from postroom_common.events import EventType
 from postroom_common.policy import Policy
 from postroom_common.protocol import APPENDED_PARTS_LIMIT, GATHERED_BYTES_LIMIT, State
 
 from ...model.records import Entry, QueueRecord
-from ..admission import Claim, check_trace, count_for_publisher, has_space
+from ..admission import Claim, count_for_publisher, has_space
 from ..context import Context, Draft
 from ..fields import Fields
+from .options import attributes_in, carried_in, check_trace
 
 #: In place of an account: a message that gathers everyone's parts.
 EVERYONE: Final = "*"
-_NOT_GIVEN: Final = (None, "")
-_NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
 
 
 def gathers(fields: Fields, parts: tuple[Part, ...], claim: Claim | None) -> bool:
@@ -36,10 +35,7 @@ def gathers(fields: Fields, parts: tuple[Part, ...], claim: Claim | None) -> boo
 def part_of(fields: Fields, part: Part) -> Part:
     """The body of a publish with what else it says, as a part. Raises ``CommandError``."""
     check_trace(fields["traceparent"])
-    given = fields["attributes"]
-    attributes = None if given in _NO_ATTRIBUTES else value_from_wire(given)
-    carried = {name: fields[name] for name in CARRIED if fields[name] not in _NOT_GIVEN}
-    return part._replace(attributes=attributes, carried=carried)
+    return part._replace(attributes=attributes_in(fields), carried=carried_in(fields))
 
 
 def whose(context: Context) -> str:

@@ -16,7 +16,8 @@ from postroom_common.events import EventType
 from postroom_common.policy import Layer
 from postroom_common.protocol import ErrorCode, ReasonCode, State, birthplace, named_key
 
-from ...model.records import NO_LAYER, SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
+from ...model.facts import SCHEDULE, claim_fact, schedule_fact
+from ...model.records import NO_LAYER, Entry, QueueRecord
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from .addresses import queue_created, refuse_address

@@ -16,8 +16,9 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
+from ...model.facts import history_fact
 from ...model.principal import account_fields
-from ...model.records import Entry, history_fact, message_id_of
+from ...model.records import Entry, message_id_of
 from ...model.request import MessageView
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Work

@@ -10,7 +10,8 @@ from postroom_common.errors import CommandError
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, State, birthplace
 
-from ...model.records import Entry, QueueRecord, name_fact
+from ...model.facts import name_fact
+from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
 from ...stores.errors import BodyLost, BodyUnread
 from ..context import Context, Unfolded

@@ -8,7 +8,8 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ...model.records import FACT_DRAINING, Entry, QueueRecord
+from ...model.facts import FACT_DRAINING
+from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
 from ...stores.base import Cursor
 from ..context import Context, Decision, Draft

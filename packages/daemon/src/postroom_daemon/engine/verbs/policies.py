@@ -13,7 +13,8 @@ from postroom_common.events import EventType
 from postroom_common.policy import Layer, read_layer, without_nulls
 from postroom_common.protocol import POLICY_PATTERNS_LIMIT, ErrorCode
 
-from ...model.records import FACT_POLICY_PATTERNS, NO_LAYER
+from ...model.facts import FACT_POLICY_PATTERNS
+from ...model.records import NO_LAYER
 from ...policy.access_rules import Verb
 from ...policy.schema import NamePattern, check_schema
 from ..context import Context, Decision, Draft

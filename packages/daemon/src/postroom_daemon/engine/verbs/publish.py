@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from postroom_common.body import CARRIED, Part, encode_message, encode_text, value_from_wire
+from postroom_common.body import Part, encode_message, encode_text
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Layer, Policy
 from postroom_common.protocol import (
-    FIELDS,
     MATCHED_QUEUES_LIMIT,
-    NO_PRIORITY,
     REQUEST_BYTES_CEILING,
-    RETRY_LIMIT_LIMIT,
     Command,
     ErrorCode,
     ReasonCode,
@@ -25,7 +21,6 @@ from postroom_common.protocol import (
 )
 
 from ...model.records import NO_LAYER, Entry, QueueRecord, message_id_of
-from ...platform.clock import Now
 from ...policy.access_rules import Verb
 from ..admission import (
     Claim,
@@ -33,7 +28,6 @@ from ..admission import (
     check_body,
     check_rate,
     check_size,
-    check_trace,
     claim_of,
     count_for_publisher,
     first_of,
@@ -44,19 +38,12 @@ from ..fields import Fields, read_fields
 from ..replies import duplicate_of
 from . import gathering
 from .addresses import queue_created
+from .options import NO_OPTIONS, options_in, record_options
 from .policies import check_creation, creation_layer
 from .terminations import died, failure
 
-_NOT_GIVEN: Final = (None, "")
-_NO_ATTRIBUTES: Final[tuple[Any, ...]] = ("{}", {})
-#: The fields of a publish that say where it goes, and what its body is.
-_PLACE_AND_BODY: Final = ("queue", "queuePattern", "createWith", "message", "encoding", "contentType")
 #: Those of a message that has only a body.
 _PLAIN: Final = frozenset({"queue", "message", "encoding", "contentType"})
-#: All others, and their values if they say nothing.
-_OPTIONS: Final = {field.name: field.default for field in FIELDS[Command.PUBLISH] if field.name not in _PLACE_AND_BODY}
-_options: Final = itemgetter(*_OPTIONS)
-_NO_OPTIONS: Final = tuple(_OPTIONS.values())
 #: Used for every message, and slow to look up in their classes.
 _PUBLISHED: Final = EventType.PUBLISHED
 _PUBLISH: Final = Verb.PUBLISH
@@ -307,10 +294,10 @@ def _published(
 ) -> tuple[Draft, int]:
     """The event of a new message, and its stored size. With ``first``, it gathers parts, of which this is the first."""
     queue, now = fields["queue"], context.now
-    if not first and _options(fields) == _NO_OPTIONS:
+    if not first and options_in(fields) == NO_OPTIONS:
         return _plain(context, queue, policy, encode_message(parts))
     draft: Draft = {"type": _PUBLISHED, "queue": queue, "key": f"msg:{queue}:{context.ids.message(now.wall)}"}
-    envelope = _with_options(draft, fields, policy, parts, now)
+    envelope = record_options(draft, fields, policy, parts, now)
     if first:
         envelope = gathering.begin(context, draft, policy, first)
     size = len(envelope)
@@ -343,47 +330,6 @@ def _plain(context: Context, queue: str, policy: Policy, envelope: bytes) -> tup
     return draft, size
 
 
-def _with_options(draft: Draft, fields: Fields, policy: Policy, parts: tuple[Part, ...], now: Now) -> bytes:
-    """Record the options of a new message in its event. Returns the message as it is stored. Raises
-    ``CommandError``."""
-    if fields["traceparent"]:
-        check_trace(fields["traceparent"])
-    attributes = None
-    if fields["attributes"] not in _NO_ATTRIBUTES:
-        attributes = value_from_wire(fields["attributes"])
-    priority = priority_of(fields, attributes)
-    if priority:
-        draft["priority"] = priority
-    if fields["delayMs"] or fields["deliverAt"] is not None:
-        _set_due(draft, fields, now)
-    ttl = fields["ttlMs"] or policy.ttl_ms
-    if ttl:
-        draft["expiresEngineMs"] = now.engine + ttl
-    if fields["targetConsumerId"]:
-        draft["target"] = fields["targetConsumerId"]
-        fallback = fields["targetFallbackMs"] or policy.target_fallback_ms
-        if fallback:
-            draft["fallbackEngineMs"] = now.engine + fallback
-    if fields["orderingKey"]:
-        draft["orderingKey"] = fields["orderingKey"]
-    if fields["deduplicationKey"]:
-        draft["deduplicationKey"] = fields["deduplicationKey"]
-    if fields["retryLimit"] is not None:
-        draft["retryLimit"] = _retry_limit(fields["retryLimit"], policy)
-    carried = {name: fields[name] for name in CARRIED if fields[name] not in _NOT_GIVEN}
-    return encode_message(parts, attributes, carried)
-
-
-def _retry_limit(given: Any, policy: Policy) -> int:
-    """The message's own limit of deliveries. Raises ``CommandError``."""
-    if given == "policy":
-        return policy.retry_limit or 1
-    if type(given) is not str and given == int(given) and 1 <= given <= RETRY_LIMIT_LIMIT:
-        return int(given)
-    text = f"retryLimit must be a whole number from 1 to {RETRY_LIMIT_LIMIT}, or policy, but is {str(given)[:80]!r}"
-    raise CommandError(ErrorCode.INVALID_REQUEST, text)
-
-
 def _entry(context: Context, draft: Draft, size: int) -> Entry:
     """A message as it will be stored."""
     waiting = State.GATHERING if "gathering" in draft else State.DELAYED
@@ -409,37 +355,3 @@ def _record(context: Context, drafts: list[Draft], draft: Draft, claim: Claim | 
         pending.claims[queue, claim.name] = draft["key"]
     if drafts[-1] is draft:
         pending.add(queue, 1, size)
-
-
-def _set_due(draft: Draft, fields: Fields, now: Now) -> None:
-    """Set when the message is due. Raises ``CommandError`` if both ``delayMs`` and ``deliverAt`` are given."""
-    due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
-    if fields["deliverAt"] is not None:
-        if due:  # they follow different clocks, and only one can be recomputed when a clock is set
-            raise CommandError(ErrorCode.INVALID_REQUEST, "give delayMs or deliverAt, not both")
-        draft["deliverAtMs"] = fields["deliverAt"]
-        due = now.engine + fields["deliverAt"] - now.wall
-    if due > now.engine:
-        draft["dueEngineMs"] = due
-
-
-def priority_of(fields: Fields, attributes: Part | None) -> int:
-    """The priority of a message. Raises ``CommandError`` for one that is to have one and none."""
-    given: int | None = fields["priority"]
-    if fields["noPriority"]:
-        if given is not None:
-            raise CommandError(ErrorCode.INVALID_REQUEST, "give priority or noPriority, not both")
-        return NO_PRIORITY
-    return _priority_in(attributes) if given is None and attributes else given or 0
-
-
-def _priority_in(attributes: Part) -> int:
-    """``attributes.priority``, which applies if the field ``priority`` is absent."""
-    if b'"priority"' not in attributes.data:
-        return 0
-    try:
-        tree = orjson.loads(attributes.data)
-    except orjson.JSONDecodeError:
-        return 0
-    value = tree.get("priority") if type(tree) is dict else None
-    return value if type(value) is int and -(2**31) <= value < 2**31 else 0

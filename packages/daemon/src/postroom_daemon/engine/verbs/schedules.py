@@ -8,7 +8,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
-from ...model.records import SCHEDULE, schedule_fact
+from ...model.facts import SCHEDULE, schedule_fact
 from ...policy.access_rules import Verb
 from ..context import Context, Decision
 from ..fields import Fields

@@ -11,8 +11,9 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy, dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
+from ...model.facts import cut_reason, history_fact
 from ...model.lifecycle import attempts_left, backoff_ms
-from ...model.records import ORDERED, Entry, cut_reason, history_fact
+from ...model.records import ORDERED, Entry
 from ...policy.access_rules import Verb
 from ...stores.base import Cursor
 from ..context import Context, Decision, Draft

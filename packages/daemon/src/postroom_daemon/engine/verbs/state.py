@@ -10,16 +10,8 @@ import orjson
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
-from ...model.records import (
-    CARRIED_FACTS,
-    FACT_CLOCK,
-    FACT_DAMAGE,
-    FACT_EPOCH,
-    FACT_LOSSES,
-    Entry,
-    entry_to_json,
-    history_fact,
-)
+from ...model.facts import CARRIED_FACTS, FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, history_fact
+from ...model.records import Entry, entry_to_json
 from ...stores.base import Store
 from ...stores.errors import BodyLost
 from ..context import Context, Decision

@@ -18,8 +18,9 @@ from ...config.settings import Settings
 from ...engine.fold import apply, apply_without_message
 from ...journal.ranges import content, segments_until
 from ...journal.segments import read_requests, segment_name
+from ...model.facts import FACT_CLOCK, FACT_EPOCH
 from ...model.lifecycle import IllegalTransition, removes
-from ...model.records import FACT_CLOCK, FACT_EPOCH, BodyReference, Entry
+from ...model.records import BodyReference, Entry
 from ...observe.state import load
 from ...observe.state.following import Body
 from ...platform.clock import Mark, Now

@@ -19,7 +19,7 @@ from ...config.config import Config
 from ...config.settings import Settings
 from ...journal.end_mark import END_MARK_NAME, read_end_mark
 from ...journal.recent import find_lacking
-from ...model.records import FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, damage_text
+from ...model.facts import FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, damage_text
 from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
 from ...platform.files import LOST_ERRNOS, Files

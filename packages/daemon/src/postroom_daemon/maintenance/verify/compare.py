@@ -10,17 +10,8 @@ from typing import Any, Final, NamedTuple
 from postroom_common.protocol import State as MessageState
 from postroom_common.protocol import birthplace, named_key
 
-from ...model.records import (
-    FACT_CLOCK,
-    FACT_LOSSES,
-    Entry,
-    QueueRecord,
-    claim_fact,
-    dlq_fact,
-    entry_from_json,
-    name_fact,
-    no_counts,
-)
+from ...model.facts import FACT_CLOCK, FACT_LOSSES, claim_fact, dlq_fact, name_fact
+from ...model.records import Entry, QueueRecord, entry_from_json, no_counts
 from ...observe.state import of_store
 from ...observe.state.model import Message, State, body_of
 from ...platform.clock import Clock, Mark, Now
@@ -336,9 +327,9 @@ class StoreComparison:
                 if name and self.store.facts.get(dlq_fact(name)) is None:
                     text = f"queue {record.name!r} addresses its dead letters by it"
                     yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
-        clock = self.rebuilt.folded.clock
-        if clock and not self.comparison.doubt and self.store.facts.get(FACT_CLOCK) != clock:
-            yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.facts.get(FACT_CLOCK)}, not {clock}"))
+        clock, found = self.rebuilt.folded.clock, self.store.facts.get(FACT_CLOCK)
+        if clock and not self.comparison.doubt and found != clock:
+            yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {found}, not {clock}"))
 
 
 def engine_now(store: Store, rebuilt: Rebuilt, clock: Clock) -> Now:

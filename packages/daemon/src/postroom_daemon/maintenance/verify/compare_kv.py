@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, NAME, SCHEDULE, claim_end_fact
+from ...model.facts import CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, NAME, SCHEDULE, claim_end_fact
 from .findings import Finding, Kind
 
 #: Prefixes of key-values that the journal defines. Ends of claims follow from the claims.

@@ -21,16 +21,8 @@ from postroom_common.protocol import HISTORY_LIMIT, State
 
 from ...config.settings import Settings
 from ...journal.segments import read_requests
-from ...model.records import (
-    FACT_CLOCK,
-    BodyReference,
-    Entry,
-    QueueRecord,
-    dlq_fact,
-    history_fact,
-    no_counts,
-    part_fact,
-)
+from ...model.facts import FACT_CLOCK, dlq_fact, history_fact, part_fact
+from ...model.records import BodyReference, Entry, QueueRecord, no_counts
 from ...observe.state.model import Message
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
 from ...platform.quarantine import Quarantine

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...config.settings import Settings
-from ...model.records import HISTORY, PART, PART_DIGITS
+from ...model.facts import HISTORY, PART, PART_DIGITS
 from ...stores.backends import layout_of
 from ...stores.recovery import DAMAGED_CHECKPOINT, FileProblem
 from .findings import Finding, Kind

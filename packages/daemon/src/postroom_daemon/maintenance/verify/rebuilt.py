@@ -20,8 +20,9 @@ from postroom_common.protocol import State
 from ...engine.fold import apply
 from ...journal.ranges import missing_before
 from ...journal.segments import read_requests
+from ...model.facts import FACT_CLOCK, claim_fact, history_fact
 from ...model.lifecycle import TRANSITIONS, states_before
-from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, claim_fact, history_fact
+from ...model.records import BodyReference, Entry, QueueRecord
 from ...platform.clock import Now
 from ...stores.base import BodyFiles
 from ...stores.sqlite.references import reference_value

@@ -21,7 +21,7 @@ from postroom_common.errors import PostroomError
 
 from ...config.config import Config
 from ...journal.journal import JournalRefused, JournalUnknown
-from ...model.records import damage_text
+from ...model.facts import damage_text
 from ...platform.clock import Clock
 from ...platform.files import Files
 from ...platform.ids import Ids

@@ -16,7 +16,7 @@ from ...journal.journal import Journal
 from ...journal.reserve import Reserve
 from ...journal.segments import list_segments
 from ...model.consumers import Consumers
-from ...model.records import FACT_DRAINING, FACT_LOSSES
+from ...model.facts import FACT_DRAINING, FACT_LOSSES
 from ...platform import logs
 from ...platform.clock import Now
 from ...platform.quarantine import Quarantine

@@ -19,18 +19,9 @@ from postroom_common.protocol import State
 from ...engine.fold import apply
 from ...engine.verbs.state import read_page
 from ...journal.segments import Start
+from ...model.facts import FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, history_fact
 from ...model.lifecycle import removes
-from ...model.records import (
-    FACT_CLOCK,
-    FACT_DAMAGE,
-    FACT_EPOCH,
-    FACT_LOSSES,
-    BodyReference,
-    Entry,
-    QueueRecord,
-    entry_from_json,
-    history_fact,
-)
+from ...model.records import BodyReference, Entry, QueueRecord, entry_from_json
 from ...stores.base import TIMED
 from ...stores.errors import BodyLost
 from ...stores.recovery import Recovery

@@ -8,17 +8,8 @@ from typing import Any, Final
 from postroom_common.protocol import State as MessageState
 
 from ...engine.fold_queues import end_claim
-from ...model.records import (
-    FACT_CLOCK,
-    FACT_DAMAGE,
-    FACT_EPOCH,
-    FACT_LOSSES,
-    Entry,
-    QueueRecord,
-    dlq_fact,
-    entry_from_json,
-    no_counts,
-)
+from ...model.facts import FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, dlq_fact
+from ...model.records import Entry, QueueRecord, entry_from_json, no_counts
 from ...stores.base import Store
 from .model import Head, Message, State, StateError, body_of, put_beside
 

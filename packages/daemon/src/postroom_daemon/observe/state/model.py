@@ -12,7 +12,8 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import raw_json
 
 from ...engine.verbs.state import read_page
-from ...model.records import FACT_EPOCH, Entry, QueueRecord, entry_to_json, history_fact, part_fact
+from ...model.facts import FACT_EPOCH, history_fact, part_fact
+from ...model.records import Entry, QueueRecord, entry_to_json
 from ...platform.clock import Now
 from ...stores.base import Store
 

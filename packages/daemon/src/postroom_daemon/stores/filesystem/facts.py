@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from ...model.records import HISTORY, PART, Entry
+from ...model.facts import HISTORY, PART
+from ...model.records import Entry
 from ..base import Facts
 from ..undoable import Undoable
 from .changes import Changes

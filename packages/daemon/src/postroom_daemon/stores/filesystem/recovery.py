@@ -15,9 +15,10 @@ from typing import Any, Final
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ...model.facts import CLAIM, FACT_LOSSES, claim_fact, with_failure, with_loss
 from ...model.lifecycle import removes
 from ...model.principal import stored_account
-from ...model.records import CLAIM, FACT_LOSSES, Entry, QueueRecord, claim_fact, with_failure, with_loss
+from ...model.records import Entry, QueueRecord
 from ...platform.quarantine import Quarantine
 from ..base import Store
 from ..errors import store_errors

@@ -66,9 +66,7 @@ class FilesystemStore(Store):
         self._index = index = Index(folders[READY], self.get)
         self._names_of_queues = SortedNames()
         self.due = FilesystemDue(index, self.update)
-        self.pages = FilesystemPages(
-            index, self._peek, self._stored_by, self.flush, self.queue, self._names_of_queues
-        )
+        self.pages = FilesystemPages(index, self._peek, self._stored_by, self.flush, self.queue, self._names_of_queues)
         self.several, self.body_files = Several(self), BodyFiles()
         self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
         self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup, self.flush)

@@ -118,7 +118,7 @@ class SqliteMessages(Several):
             self._referenced.removing(before)
         self._group.replace(key, envelope)
         self._bodies.forget(key)
-        self.update(entry, entry.state)
+        self.update([entry], entry.state)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
         """See ``Store.update``, for a message that has left its queue."""

@@ -19,18 +19,9 @@ from postroom_common.body import draft_of
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ...model.facts import FACT_CLOCK, Loss, history_fact, part_fact, with_failure
 from ...model.lifecycle import removes
-from ...model.records import (
-    FACT_CLOCK,
-    NO_DEATHS,
-    Entry,
-    Loss,
-    QueueRecord,
-    history_fact,
-    no_counts,
-    part_fact,
-    with_failure,
-)
+from ...model.records import NO_DEATHS, Entry, QueueRecord, no_counts
 from ..base import ENDED, Store
 from ..errors import StoreError
 from ..gathering import note_gathering_message, put_part
