@@ -71,6 +71,10 @@ class EventType(StrEnum):
     SCHEDULE_SET = "schedule_set"
     SCHEDULE_DELETED = "schedule_deleted"
     SCHEDULE_FIRED = "schedule_fired"
+    APPENDED = "appended"
+    TRIMMED = "trimmed"
+    READER_MOVED = "reader_moved"
+    READER_DELETED = "reader_deleted"
     IMPORTED = "imported"
     ANSWERED = "answered"
 

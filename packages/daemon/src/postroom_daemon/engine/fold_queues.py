@@ -14,6 +14,7 @@ from ..model.facts import (
     FACT_DAMAGE,
     FACT_DRAINING,
     FACT_EPOCH,
+    FACT_LOGS,
     FACT_LOSSES,
     FACT_POLICY_PATTERNS,
     claim_end_fact,
@@ -25,9 +26,11 @@ from ..model.facts import (
     with_loss,
     without_losses,
 )
+from ..model.log_record import LOG, LogRecord
 from ..model.records import NO_LAYER, QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored
+from .fold_logs import OF_LOGS, log_of
 
 
 def queue_of(event: Event, store: Store) -> QueueRecord:
@@ -49,8 +52,11 @@ def _created(event: Event, store: Store) -> None:
             expires_at=event.get("expiresAtEngineMs", 0),
             used=event["engineMs"],
             created_with=event.get("createdWith", NO_LAYER),
+            log=LogRecord(event["id"]) if event["kind"] == LOG else None,
         )
     )
+    if event["kind"] == LOG:
+        store.facts.put(FACT_LOGS, True)
     _note_address(event.get("createdWith", NO_LAYER), event["queue"], store)
 
 
@@ -180,6 +186,8 @@ def _damage_found(event: Event, store: Store) -> None:
     for first, last in event.get("ranges", ()):
         losses = with_loss(losses, first, last)
     store.facts.put(FACT_LOSSES, losses or None)
+    for lost in event.get("logs", ()):
+        log_of(lost | {"wallMs": event["wallMs"]}, store)[1].lose(lost["last"], lost["records"], lost["bytes"])
 
 
 #: The fold of each type of event that is not about a single message.
@@ -201,4 +209,5 @@ OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.SCHEDULE_SET: _schedule_set,
     EventType.SCHEDULE_DELETED: _schedule_deleted,
     EventType.SCHEDULE_FIRED: _schedule_fired,
+    **OF_LOGS,
 }

@@ -109,6 +109,8 @@ FACT_CLOCK = "clock"
 FACT_LOSSES = "losses"
 #: Ranges that are recorded separately; further ones lengthen the last.
 LOSSES_LIMIT: Final = 100
+#: The fact that there are, or were, logs.
+FACT_LOGS = "logs"
 #: The fact that the journal has a mark of its end, so that this may not be missing.
 FACT_END_MARK = "endMark"
 #: What was lost without the events being known, until an operator accepts it: what, number and keys of messages.

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 from postroom_common.policy import Layer
 from postroom_common.protocol import State
 
+from .log_record import LogRecord
+
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 #: Deaths are counted by slots of five minutes, which become hours when they are no part of the last hour any more.
@@ -252,8 +254,8 @@ class QueueRecord:
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
     ``used`` is when something last happened in it, ``deaths`` when messages died. ``gathering_keys`` has the key of
     the message to which parts are appended, by the account whose parts it gathers (``*``: everyone's); it may have
-    become ready, or be gone. ``tally_from`` is what to take off the totals for the ``tally``.
-    Never changed in place.
+    become ready, or be gone. ``tally_from`` is what to take off the totals for the ``tally``. ``log`` is what only a
+    log has, of ``kind`` ``log``. Never changed in place.
     """
 
     name: str
@@ -272,6 +274,7 @@ class QueueRecord:
     gathering_keys: dict[str, str] = field(default_factory=dict)
     created_with: Layer = field(default_factory=dict)
     tally_from: dict[str, int] = field(default_factory=dict)
+    log: LogRecord | None = None
 
     @property
     def tally(self) -> dict[str, int]:
@@ -310,6 +313,7 @@ class QueueRecord:
             self.gathering_keys,
             self.created_with,
             self.tally_from,
+            self.log and self.log.copy(),
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
@@ -336,6 +340,7 @@ class QueueRecord:
             **({"gathering": self.gathering_keys} if self.gathering_keys else {}),
             **({"createdWith": self.created_with} if self.created_with else {}),
             **({"tallyFrom": self.tally_from} if self.tally_from else {}),
+            **({"log": self.log.to_json()} if self.log else {}),
         }
 
     @classmethod
@@ -358,4 +363,5 @@ class QueueRecord:
             gathering_keys=data.get("gathering", {}),
             created_with=data.get("createdWith", NO_LAYER),
             tally_from=data.get("tallyFrom", {}),
+            log=LogRecord.from_json(data["log"]) if "log" in data else None,
         )

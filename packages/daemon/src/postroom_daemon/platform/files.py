@@ -111,6 +111,7 @@ class Files:
         self.open: Any = os.open
         self.close: Any = os.close
         self.read: Any = os.read
+        self.pread: Any = os.pread
         self.write: Any = os.write
         self.pwrite: Any = os.pwrite
         self.fstat: Any = os.fstat

@@ -3,8 +3,9 @@
 ``Store`` changes and reads single messages and the records of queues. What else there is is reached through its
 attributes, each a contract of its own: ``several`` (messages of one queue together), ``facts`` (key-values), ``bodies``
 (what is in the messages), ``body_files`` (bodies in files of their own), ``due`` (what is to happen at a time),
-``pages`` (many messages or queues in order), ``disk`` (durability and space); and from ``recovery.py``, ``recovery``
-(what a start does) and ``audit`` (what ``verify`` and ``repair`` ask).
+``pages`` (many messages or queues in order), ``disk`` (durability and space), ``logs`` (the records of logs, see
+``log/contract.py``); and from ``recovery.py``, ``recovery`` (what a start does) and ``audit`` (what ``verify`` and
+``repair`` ask).
 
 Everything runs in one thread, in one transaction at a time (``Store.begin``). Times are engine milliseconds unless a
 name says otherwise, sizes are bytes. Every method may raise an error of ``errors.py``: the transaction must then be
@@ -25,6 +26,7 @@ from postroom_common.protocol import State
 from ..model.facts import part_fact
 from ..model.records import BodyReference, Entry, QueueRecord
 from .errors import BodyLost, StoreError
+from .log.contract import NO_LOGS, Logs
 from .recovery import Audit, Recovery
 
 #: The states in which a message may be leased, those that end at a time, and those in which it may expire.
@@ -287,6 +289,7 @@ class Store(ABC):
     disk: Disk
     recovery: Recovery
     audit: Audit
+    logs: Logs = NO_LOGS
 
     @abstractmethod
     def open(self) -> None:
