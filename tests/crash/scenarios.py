@@ -198,6 +198,22 @@ def _abandon(client: Client) -> None:
             client.ask("abandon", messageKey=key, reason="no longer needed")
 
 
+def _headers(client: Client) -> None:
+    """Outcomes of which only the headers are kept: a draft that is done, and a message that is given up."""
+    client.ask("set_policy", queue="kept", policy={"done": {"keep": "headers"}, "abandon": {"keep": "headers"}})
+    key = client.ask("draft", queue="kept", parts=["only"], name="first").data.get("messageKey")
+    if not key:  # it comes again later, and is the last one
+        return
+    whole = client.ask("set", messageKey=key, part="only", message="the only part " + "x" * 300)
+    client.server.checkpoint()
+    lease = client.ask("consume_next", queue="kept", consumerId="me").data.get("lease")
+    if lease and whole.code == "OK":
+        client.settle(lease, "ack")
+    other = client.ask("publish", queue="kept", message="a body " + "y" * 300).data.get("messageKey")
+    if other:
+        client.ask("abandon", messageKey=other, reason="no longer needed")
+
+
 def _draft(client: Client) -> None:
     """Parts of two drafts, one of which becomes ready, is set again and delivered."""
     key = client.ask("draft", queue="drafted", parts=["head", "tail"], name="first").data.get("messageKey")
@@ -291,6 +307,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "gather": _gather,
     "activate": _activate,
     "abandon": _abandon,
+    "headers": _headers,
     "draft": _draft,
     "set": _set,
     "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),

@@ -13,6 +13,7 @@ from postroom_daemon.model.facts import name_fact, part_fact
 from postroom_daemon.stores.filesystem.store import FilesystemStore
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, exported, seen_in
+from tests.daemon.access_rules import ALICE, FORBIDDEN, allow, as_user, for_user, use
 from tests.daemon.maintenance_runs import repaired, verified
 
 MakeBench = Callable[..., Bench]
@@ -276,6 +277,15 @@ def test_a_message_that_has_moved_is_found_by_the_queue_in_which_it_was_drafted(
     assert any_bench.do("get_message", messageKey="msg:q:n")["message"]["queue"] == "other"
     any_bench.do("purge", queue="other", state="ready")
     assert code(any_bench, "get_message", messageKey="msg:q:n") == "ERR_MESSAGE_NOT_FOUND"
+
+
+def test_who_may_consume_may_abandon_a_message_in_flight_by_its_name(bench: Bench) -> None:
+    for name in ("first", "second"):
+        ready(bench, name, name=name)
+    bench.do("consume_next", queue="q")
+    use(bench, allow(for_user(ALICE, "consume")))
+    assert as_user(bench, ALICE, "abandon", messageKey="msg:q:first").data == {"state": "dead"}
+    assert as_user(bench, ALICE, "abandon", messageKey="msg:q:second").code == FORBIDDEN
 
 
 def test_one_message_is_settled_once_in_a_batch_that_has_its_key_and_its_name(bench: Bench) -> None:
@@ -570,6 +580,32 @@ def test_the_root_is_what_its_events_say_and_what_is_wrong_is_put_back(
     repaired(bench, tmp_path)
     bench.open()
     assert exported(bench) == state
+
+
+def test_a_part_is_what_its_event_says_also_if_its_draft_is_older_than_the_journal(
+    make_bench: MakeBench, tmp_path: Path
+) -> None:
+    bench = make_bench(segment_bytes=1500).open()
+    key = drafted(bench, "a", "b")
+    set_part(bench, key, "a", "first")
+    while len(bench.segments()) < 3:
+        bench.publish()
+    set_part(bench, key, "b", "second")
+    bench.stop()
+    bench.close()
+    bench.segments()[0].unlink()
+    assert not verified(bench, tmp_path).faults
+    bench.open()
+    bench.store.begin()
+    bench.store.facts.put(part_fact(key, 2), bench.store.facts.get(part_fact(key, 1)))
+    bench.store.commit()
+    bench.stop()
+    bench.close()
+    report = verified(bench, tmp_path)
+    assert report.faults == 1 and {finding.kind for finding in report.findings} == {Kind.MESSAGE_WRONG}
+    repaired(bench, tmp_path)
+    bench.open()
+    assert bodies(bench.do("get_message", messageKey=key)["message"]) == {"a": "first", "b": "second"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

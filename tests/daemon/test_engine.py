@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from postroom_common.errors import CommandError
+from postroom_common.codec import decode_request
+from postroom_common.errors import CommandError, RequestRejected
 from postroom_common.protocol import FIELDS, Command, Field, Kind
 from postroom_daemon.engine.fields import read_fields
 from postroom_daemon.platform.ids import Ids
@@ -109,6 +112,21 @@ def test_the_priority_at_the_top_level_overrides_that_of_the_attributes(
 ) -> None:
     bench.publish(**payload)
     assert bench.do("consume_next", queue="q")["message"]["priority"] == priority
+
+
+def test_names_and_ids_that_are_too_long_are_not_remembered() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            long = f"{number}" + "x" * 2**20
+            with pytest.raises(CommandError):
+                read_fields(Command.STATUS, {"queue": long})
+            with pytest.raises(RequestRejected):
+                decode_request(f'{{"requestId":"r","clientId":"{long}","command":"health"}}'.encode())
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_message_dies_with_a_reason_and_is_reprocessed_with_its_history(bench: Bench) -> None:

@@ -236,6 +236,27 @@ def test_a_lease_that_is_given_must_be_that_of_the_message(bench: Bench) -> None
     assert bench.do("abandon", messageKey=key, leaseId=lease) == {"state": "dead"}
 
 
+def test_a_message_is_abandoned_or_purged_in_no_other_state_than_the_one_that_is_named(bench: Bench) -> None:
+    def refused(command: str, key: str, *states: str) -> None:
+        queue = {"queue": "q"} if command == "purge" else {}
+        for state in states:
+            assert bench.send(command, messageKey=key, ifState=state, **queue).code == "ERR_BAD_STATE", state
+
+    dead, waiting = failed(bench, "dead"), bench.publish(message="waits")
+    for command in ("purge", "abandon"):
+        refused(command, dead, "ready", "inflight", "ordered", "active")
+        refused(command, waiting, "dead", "done", "drafting", "active")
+    bench.do("consume_next", queue="q", orderedSec=100)
+    refused("abandon", waiting, "ready", "active")
+    bench.do("activate", messageKey=waiting)
+    refused("purge", waiting, "ready", "ordered")
+    assert bench.send("abandon", messageKey=waiting, ifState="asleep").code == "ERR_INVALID_REQUEST"
+    assert bench.send("purge", queue="q", ifState="dead").code == "ERR_INVALID_REQUEST"
+    assert bench.counts() == {"inflight": 1, "dlq": 1}
+    assert bench.do("purge", queue="q", messageKey=waiting, ifState="active")["purged"] == 1
+    assert bench.do("abandon", messageKey=dead, ifState="dead") == {"state": "dead"}
+
+
 def test_a_message_that_does_not_exist_cannot_be_abandoned(bench: Bench) -> None:
     assert bench.send("abandon", messageKey="msg:q:nothing").code == "ERR_MESSAGE_NOT_FOUND"
 

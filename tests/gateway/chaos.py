@@ -204,16 +204,7 @@ def run_chaos(daemon: Daemon, messages: int, kills: int, seed: int, patience_s: 
             # Anywhere in the work, and at a moment that nobody has chosen.
             share = int((number + chance.random()) / kills * 0.95 * clients.messages)
             clients.wait(partial(_has, clients.pushed, share), f"{share} pushes are answered", patience_s)
-            victims = VICTIMS[number % len(VICTIMS)]
-            outcome.kills[" and ".join(victims)] += 1
-            if "gateway" in victims:
-                gateway.process.kill()
-                gateway.process.wait()
-            if "daemon" in victims:
-                daemon.kill()
-                daemon.start(ready=chance.random() < 0.5)
-            if "gateway" in victims:
-                gateway.start()
+            outcome.kills[kill_in_turn(number, daemon, gateway, chance)] += 1
         clients.wait(partial(_has, clients.pushed, clients.messages), "all pushes are answered", patience_s)
         clients.wait(lambda: not _left(daemon), "every message is acknowledged", patience_s)
     finally:
@@ -224,6 +215,20 @@ def run_chaos(daemon: Daemon, messages: int, kills: int, seed: int, patience_s: 
     outcome.seconds = time.monotonic() - began_s
     judge(daemon, clients, outcome)
     return outcome
+
+
+def kill_in_turn(number: int, daemon: Daemon, gateway: Gateway, chance: random.Random) -> str:
+    """Kill whose turn it is, and start it again. Returns who that was."""
+    victims = VICTIMS[number % len(VICTIMS)]
+    if "gateway" in victims:
+        gateway.process.kill()
+        gateway.process.wait()
+    if "daemon" in victims:
+        daemon.kill()
+        daemon.start(ready=chance.random() < 0.5)
+    if "gateway" in victims:
+        gateway.start()
+    return " and ".join(victims)
 
 
 def _has(found: list[str], number: int) -> bool:

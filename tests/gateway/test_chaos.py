@@ -1,9 +1,15 @@
-"""Clients on both doors, and a daemon and a gateway that are killed. ``scripts/campaign gateway`` is long."""
+"""Clients, and a daemon and a gateway that are killed. ``scripts/campaign gateway`` and ``websocket`` are long."""
 
 from __future__ import annotations
 
 from tests.gateway.chaos import run_chaos
+from tests.gateway.websocket_mq import chaos as websocket_chaos
+from tests.gateway.websocket_mq.queue import CONFIG
 
 
 def test_nothing_is_lost_or_doubled_while_daemon_and_gateway_are_killed(make_daemon):
     print(run_chaos(make_daemon(), messages=400, kills=4, seed=1, patience_s=120))
+
+
+def test_no_message_of_websocket_mq_is_lost_or_active_twice_while_daemon_and_gateway_are_killed(make_daemon):
+    print(websocket_chaos.run_chaos(make_daemon(config=CONFIG), messages=150, kills=3, seed=1, patience_s=120))

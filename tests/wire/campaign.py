@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.wire.audit import audit, audit_bodies
 from tests.wire.chaos import Outcome, run_chaos
@@ -47,6 +47,19 @@ def gateway(options: argparse.Namespace) -> None:
         return gateway_chaos.run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S)
 
     on_fresh_root(run, options.backend, flags=("--gateway-users", str(os.getuid())))
+
+
+def websocket(options: argparse.Namespace) -> None:
+    """Clients of WebSocket MQ draft, order and complete while the daemon and the gateway are killed in turn."""
+    from tests.gateway.websocket_mq import chaos as websocket_chaos
+    from tests.gateway.websocket_mq.queue import CONFIG
+
+    print(f"websocket: {options.messages} messages, {options.kills} kills, seed {options.seed}")
+
+    def run(daemon: Daemon) -> websocket_chaos.Outcome:
+        return websocket_chaos.run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S)
+
+    on_fresh_root(run, options.backend, config=CONFIG)
 
 
 def flood(options: argparse.Namespace) -> None:
@@ -176,11 +189,17 @@ def swaps(options: argparse.Namespace) -> None:
         print(f"{count:8}  {name}")
 
 
-def on_fresh_root(run: Callable[[Daemon], T], backend: str, audited: bool = True, flags: tuple[str, ...] = ()) -> T:
+def on_fresh_root(
+    run: Callable[[Daemon], T],
+    backend: str,
+    audited: bool = True,
+    flags: tuple[str, ...] = (),
+    config: dict[str, Any] | None = None,
+) -> T:
     """Run on a daemon of its own and print the outcome, which is returned; what it left is kept if it fails."""
     folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
     folder.chmod(0o711)  # for those who act as other users
-    daemon = Daemon(folder / "root", *flags, backend=backend)
+    daemon = Daemon(folder / "root", *flags, backend=backend, config=config)
     began = time.monotonic()
     try:
         outcome = run(daemon)
@@ -206,6 +225,7 @@ def main() -> None:
     for run, options in (
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
         (gateway, {"messages": 20_000, "kills": 30, "seed": 1}),
+        (websocket, {"messages": 20_000, "kills": 60, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),
         (damage, {"runs": 180, "first": 1, "go_on": 0}),

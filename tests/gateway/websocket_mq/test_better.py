@@ -79,6 +79,20 @@ def test_a_concurrency_of_0_keeps_all_orders_waiting(queue, gateway):
     assert order.get() == message
 
 
+def test_a_concurrency_that_was_0_is_not_exceeded_when_it_is_raised(queue, gateway):
+    queue.configure(concurrency=0)
+    messages = {queue.waiting() for _ in range(3)}
+    orders = [queue.start("orderMessage") for _ in messages]
+    wait_for_orders(gateway, 3)
+    queue.configure(concurrency=1)
+    wait_for_orders(gateway, 2)
+    assert queue.stats() == {"waiting": 2, "ordered": 1}
+    queue.configure(concurrency=0)
+    assert queue.call("getQueue")["concurrency"] == 0
+    queue.configure()
+    assert {order.get() for order in orders} == messages
+
+
 # --- uniqueness -------------------------------------------------------------------------------------------------------
 
 

@@ -151,6 +151,15 @@ def test_arguments_of_a_wrong_type_are_refused(peer, name):
         assert error["message"]
 
 
+def test_a_value_that_is_nested_too_deep_is_refused(peer, name):
+    message = peer.ask("draftMessage", name, None, ["slot"])["result"]
+    for depth, is_deep in ((126, False), (130, True), (300, True), (1000, True)):
+        call = json.dumps(request("setMessageSlot", name, message, "slot", "deep"))
+        peer.send(call.replace('"deep"', "[" * depth + "]" * depth))
+        answer = peer.answer()
+        assert answer.get("error", {}).get("name") == ("AssertionError" if is_deep else None), depth
+
+
 def test_values_of_slots_are_what_they_were(peer, name):
     for value in (
         None, True, 0, -0.5, 1e300, 2**53, 1.2345678901234568e20, "", "\0 \x1f € 😀", "\ud800", [[], {}, [1, [2]]],
@@ -309,6 +318,38 @@ def test_methods_of_a_connection_take_effect_in_the_order_of_their_arrival(peer,
             6: dict.fromkeys(("drafting", "ordered", "active", "failed", "completed", "abandoned"), 0) | {"waiting": 1},
             7: None, 8: ["m"], 9: None, 10: None, 11: None, 12: "QueueNotFound", 13: None,
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_batch_takes_effect_before_what_arrives_behind_it(peer, name, parallel):
+    for number in range(20):
+        message = f"m{number}"
+        draft, value = ["draftMessage", name, None, ["slot"], message], ["setMessageSlot", name, message, "slot", 1]
+        data = frame(batch(draft, value, ["removeMessage", name, "none"], parallel=parallel))
+        data += frame(json.dumps(request("peekMessage", name, message, id_="P")))
+        peer.socket.sendall(data)
+        answers = {}
+        for _ in range(2):
+            answer = json.loads(peer.receive().payload)
+            answers[answer["id"]] = answer
+        assert answers["B"]["responses"] == [{"result": message}, {"result": None}, {"result": None}]
+        assert answers["P"]["result"]["state"] == 1
+
+
+def test_calls_behind_an_order_in_a_series_keep_nobody_waiting(peer, name):
+    peer.send(batch(["getQueue", "none"], ["orderMessage", name], ["removeQueue", name], parallel=False))
+    assert peer.ask("draftMessage", name, None, ["slot"], "m") == {"result": "m"}
+    peer.request("setMessageSlot", name, "m", "slot", 1)
+    answers = [json.loads(peer.receive().payload) for _ in range(2)]
+    assert {"result": "m"} in next(one for one in answers if one["id"] == "B")["responses"]
+    assert peer.ask("getQueue", name) == {"result": None}
+
+
+def test_many_large_batches_are_executed_without_a_pause(peer, name):
+    wrong = batch(*[["setMessageSlot", name, "m", 5]] * 1000, parallel=True)
+    peer.socket.sendall(frame(wrong) * 30)
+    for _ in range(30):
+        assert len(peer.answer("B")["responses"]) == 1000
 
 
 def test_orders_keep_nobody_waiting(peer, name):

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 from postroom_gateway.dialects.websocket_mq.versions import satisfies
@@ -35,8 +36,14 @@ def test_ranges_mean_what_they_mean_for_npm():
             if satisfies("0.7.4", one) is not expected] == []  # fmt: skip
 
 
-def test_a_range_of_any_length_costs_little():
+def test_a_range_of_any_length_costs_little_and_is_not_remembered():
     assert not satisfies("0.7.4", "^0.7.0 " * 1000)
+    tracemalloc.start()
+    try:
+        assert not any(satisfies("0.7.4", f"{number} " * 2**19) for number in range(10, 30))
+        assert tracemalloc.get_traced_memory()[0] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def _range(chance: random.Random) -> str:

@@ -1039,6 +1039,14 @@ FIELDS = {
             False,
             "",
         ),
+        (
+            "ifState",
+            "if_state",
+            "string",
+            "only if the message is in this state, or its lease in this phase (ordered, active)",
+            False,
+            "",
+        ),
     ),
     "status": (
         (
@@ -1615,6 +1623,14 @@ FIELDS = {
             "message_key",
             "string",
             "only this message of the queue, whatever its state, also in flight; without state and filter",
+            False,
+            "",
+        ),
+        (
+            "ifState",
+            "if_state",
+            "string",
+            "only if the message is in this state, or its lease in this phase (ordered, active)",
             False,
             "",
         ),

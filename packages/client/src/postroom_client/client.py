@@ -266,10 +266,11 @@ class Client(object):
         )
         return activated(message_key, data)
 
-    def abandon(self, message_key, lease_id=None, reason=None, timeout=None):
+    def abandon(self, message_key, lease_id=None, reason=None, timeout=None, if_state=None):
         """Give up a message in whatever state: it becomes a dead letter with the reason code ABANDONED. With
-        ``lease_id``, it must be leased under it."""
-        return self._settle("abandon", message_key, lease_id, timeout, reason=reason)
+        ``lease_id``, it must be leased under it; with ``if_state``, it must be in this state, or its lease in this
+        phase."""
+        return self._settle("abandon", message_key, lease_id, timeout, reason=reason, if_state=if_state)
 
     def publish_batch(self, messages, queue=None, timeout=None):
         """Publish up to 1,000 messages, each on its own: dicts with the arguments of ``publish``; ``queue`` is for
@@ -428,17 +429,18 @@ class Client(object):
 
     def purge(
         self, queue, state=None, filter=None, limit=None, after=None, up_to_event=None, dry_run=None, timeout=None,
-        reset_tally=None, message_key=None
+        reset_tally=None, message_key=None, if_state=None
     ):
         """Remove the backlog of a queue as it is now, or the messages that match ``state`` and ``filter``. The state
-        "any" means all of them, also those in flight; ``message_key`` means only this one, whatever its state. With
-        ``reset_tally``, the tally of the queue then begins at 0.
+        "any" means all of them, also those in flight; ``message_key`` means only this one, whatever its state, or only
+        if it is in ``if_state``. With ``reset_tally``, the tally of the queue then begins at 0.
 
         Continues page by page to the end, with ``timeout`` for each page; ``limit`` or ``after`` removes one page.
         """
         return self._run_pages(
             "purge", timeout, queue=queue, state=state, filter=filter, limit=limit, after=after,
-            up_to_event=up_to_event, dry_run=dry_run, reset_tally=reset_tally, message_key=split_lease(message_key)[0]
+            up_to_event=up_to_event, dry_run=dry_run, reset_tally=reset_tally, message_key=split_lease(message_key)[0],
+            if_state=if_state
         )
 
     def move(

@@ -203,6 +203,7 @@ class Client:
         lease_id: str | None = None,
         reason: str | None = None,
         timeout: float | None = None,
+        if_state: str | None = None,
     ) -> dict[str, Any]: ...
     def publish_batch(
         self, messages: Sequence[Mapping[str, Any]], queue: str | None = None, timeout: float | None = None
@@ -334,6 +335,7 @@ class Client:
         timeout: float | None = None,
         reset_tally: bool | None = None,
         message_key: str | Delivery | None = None,
+        if_state: str | None = None,
     ) -> dict[str, Any]: ...
     def move(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from .errors import CommandError, RequestRejected
-from .protocol import JSON_DEPTH_LIMIT, ErrorCode, is_id
+from .protocol import ID_BYTES_LIMIT, JSON_DEPTH_LIMIT, ErrorCode, is_id
 from .trace import is_traceparent
 
 #: The longest ``idempotencyKey``, in bytes.
@@ -90,7 +90,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-#: As ``is_id``, for ids that come again.
+#: As ``is_id``, for ids that come again and are not too long.
 _is_client_id: Final = lru_cache(maxsize=1024)(is_id)
 
 _STRICT: Final = json.JSONDecoder(parse_int=_integer_in_range, object_pairs_hook=_no_duplicates)
@@ -115,7 +115,7 @@ def decode_request(data: bytes, client: str | None = None) -> Request:
         client_id = client
     if not is_id(request_id):
         raise RequestRejected("missing requestId" if request_id in (None, "") else "invalid requestId")
-    if type(client_id) is not str or not _is_client_id(client_id):
+    if type(client_id) is not str or len(client_id) > ID_BYTES_LIMIT or not _is_client_id(client_id):
         raise RequestRejected("missing clientId" if client_id in (None, "") else "invalid clientId")
     command, deadline, payload, trace = get("command"), get("deadlineMs"), get("payload"), get("traceparent")
     key, acts_as, door = get("idempotencyKey"), get("as"), get("door")

@@ -405,6 +405,12 @@ _UP_TO = Field(
     low=0,
     high=2**63 - 1,
 )
+_IF_STATE = Field(
+    "ifState",
+    Kind.TEXT,
+    "only if the message is in this state, or its lease in this phase (ordered, active)",
+    default="",
+)
 _DRY_RUN = Field("dryRun", Kind.FLAG, "change nothing; only count", default=False)
 _AFTER = Field("after", Kind.TEXT, "continue after this position: next of the previous page", default="")
 _PREVIEW = Field("previewBytes", Kind.INTEGER, "number of body bytes to show", default=256, low=0, high=65536)
@@ -625,6 +631,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _KEY,
         Field("leaseId", Kind.TEXT, "if given, the message must be leased under it"),
         Field("reason", Kind.TEXT, "why, for the failure record", default=""),
+        _IF_STATE,
     ),
     Command.STATUS: (_QUEUE,),
     Command.HEALTH: (),
@@ -734,6 +741,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
             "only this message of the queue, whatever its state, also in flight; without state and filter",
             default="",
         ),
+        _IF_STATE,
     ),
     Command.DELETE_QUEUE: (
         _QUEUE,

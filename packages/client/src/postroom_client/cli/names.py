@@ -166,7 +166,9 @@ HELP_OF = {
     ("consume_next", "orderedSec"): "begin the lease ordered, not counted as an attempt, for so many seconds in which "
     "activate must follow; 0: active at once (default: by the queue's policy)",
     ("abandon", "leaseId"): "lease id, as consume prints it: the message must be leased under it",
+    ("abandon", "ifState"): "give it up only if it is in this state, or its lease in this phase (ordered, active)",
     ("purge", "messageKey"): "remove only this message, whatever its state, also in flight",
+    ("purge", "ifState"): "remove it only if it is in this state, or its lease in this phase (ordered, active)",
     ("purge", "resetTally"): "set the tally of the queue to 0 at the end",
     ("move", "messageKey"): "key of one message (without it, --queue, --state and --filter select)",
     ("reprocess_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",

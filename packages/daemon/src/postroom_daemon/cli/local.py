@@ -155,6 +155,8 @@ _HELP_OF: Final = {
         "mustExist",
     ): "Fail if the queue does not exist, or is deleted while this waits.",
     (Command.ABANDON, "leaseId"): "Lease id, as consume prints it: the message must be leased under it.",
+    (Command.ABANDON, "ifState"): "Give it up only if it is in this state, or its lease in this phase.",
+    (Command.PURGE, "ifState"): "Remove it only if it is in this state, or its lease in this phase.",
     (Command.PURGE, "resetTally"): "Set the tally of the queue to 0 at the end.",
     (Command.DRAFT, "ttlMs"): "Milliseconds after which the message expires, from when it is ready (default: by the "
     "queue's policy).",

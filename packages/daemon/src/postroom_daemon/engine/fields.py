@@ -7,7 +7,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
-from postroom_common.protocol import FIELDS, TEXT_LIMIT, Command, ErrorCode, Field, Kind, queue_name_problem
+from postroom_common.protocol import (
+    FIELDS,
+    QUEUE_NAME_BYTES_LIMIT,
+    TEXT_LIMIT,
+    Command,
+    ErrorCode,
+    Field,
+    Kind,
+    queue_name_problem,
+)
 
 Fields = dict[str, Any]
 
@@ -31,7 +40,12 @@ _Rule = tuple[tuple[type, ...], int, Check | None, Field]
 #: No text has so many characters.
 _UNLIMITED: Final = 2**62
 #: As ``queue_name_problem``: the same queues come again and again.
-_queue_problem: Final = lru_cache(maxsize=4096)(queue_name_problem)
+_remembered_problem: Final = lru_cache(maxsize=4096)(queue_name_problem)
+
+
+def _queue_problem(name: str) -> str | None:
+    """As ``queue_name_problem``. What is too long is not remembered: it may be as long as a request."""
+    return _remembered_problem(name) if len(name) <= QUEUE_NAME_BYTES_LIMIT else queue_name_problem(name)
 
 
 def _range_problem(low: int | float, high: int | float) -> Check:  # compiled, a "float" is never an integer

@@ -11,7 +11,7 @@ from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, State, birthplace
 
 from ...model.facts import name_fact
-from ...model.records import Entry, QueueRecord
+from ...model.records import ORDERED, Entry, QueueRecord
 from ...policy.access_rules import Verb
 from ...stores.errors import BodyLost, BodyUnread
 from ..context import Context, Unfolded
@@ -19,6 +19,10 @@ from ..fields import Fields
 
 #: States that are newer than the published vectors.
 _LATER: Final = (State.GATHERING, State.DRAFTING, State.DONE)
+#: The phase of a lease behind ``ordered``.
+_ACTIVE: Final = "active"
+#: What ``ifState`` may name.
+_CONDITIONS: Final = (*State, ORDERED, _ACTIVE)
 
 
 def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecord:
@@ -69,6 +73,16 @@ def existing_message(context: Context, key: str, verb: Verb) -> Entry:
 def named_states(states: Iterable[State]) -> str:
     """States for the text of an error. The published vectors have these texts, without the states that came later."""
     return ", ".join(state for state in states if state not in _LATER)
+
+
+def check_state(entry: Entry, wanted: str) -> None:
+    """Raise ``CommandError`` unless a message is in the ``wanted`` state, or in that phase of its lease ("": any):
+    ERR_BAD_STATE, and ERR_INVALID_REQUEST for what is neither."""
+    if wanted and wanted not in _CONDITIONS:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"ifState must be one of {', '.join(_CONDITIONS)}")
+    phase = (entry.phase or _ACTIVE) if entry.state is State.INFLIGHT else ""
+    if wanted not in ("", entry.state, phase):
+        raise CommandError(ErrorCode.BAD_STATE, f"{entry.key} is {phase or entry.state}, and not {wanted}")
 
 
 def check_payload_as(fields: Fields) -> None:

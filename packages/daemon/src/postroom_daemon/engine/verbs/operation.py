@@ -17,7 +17,7 @@ from ..fields import Fields
 from ..filters import Filter
 from ..selection import Page, select
 from .addresses import queue_created, refuse_address
-from .lookup import existing_message, existing_queue, named_states
+from .lookup import check_state, existing_message, existing_queue, named_states
 from .terminations import QUARANTINED, about, dropped
 
 #: Maximum number of messages that one request discards with their queue.
@@ -65,13 +65,15 @@ def unhold(context: Context, fields: Fields) -> Decision:
 def purge(context: Context, fields: Fields) -> Decision:
     """Drop a page of a queue's messages, with one counted event each; leased and quarantined dead letters stay, except
     with the state ``any``, or with ``messageKey``, which names one message in any state. With ``resetTally``, the last
-    page sets the tally of the queue to 0. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, ERR_MESSAGE_NOT_FOUND, and
-    ERR_INVALID_REQUEST for messages in flight)."""
+    page sets the tally of the queue to 0. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, ERR_MESSAGE_NOT_FOUND,
+    ERR_BAD_STATE, and ERR_INVALID_REQUEST for messages in flight)."""
     record = existing_queue(context, fields["queue"], Verb.OPERATE)
     queue, is_any = record.name, fields["state"] == _ANY
     if fields["messageKey"]:
         selected = Page([_named(context, fields, queue)], "")
         is_any = True
+    elif fields["ifState"]:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "ifState is for the message that messageKey names")
     else:
         selected = _selected(context, fields, queue, _PURGED, State.DEAD, State.DONE)
     entries = selected.entries
@@ -93,6 +95,7 @@ def _named(context: Context, fields: Fields, queue: str) -> Entry:
     entry = existing_message(context, fields["messageKey"], Verb.OPERATE)
     if entry.queue != queue:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"{entry.key} is not in queue {queue!r}")
+    check_state(entry, fields["ifState"])
     return entry
 
 

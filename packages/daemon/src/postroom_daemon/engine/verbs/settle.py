@@ -19,7 +19,7 @@ from ...stores.base import Cursor
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..replies import delivery_to_wire
-from .lookup import check_payload_as, existing_message
+from .lookup import check_payload_as, check_state, existing_message, find_message
 from .terminations import QUARANTINED, abandoned, about, died, failure, kept
 
 #: Used for every message, and slow to look up in their classes.
@@ -114,13 +114,14 @@ def activate(context: Context, fields: Fields) -> Decision:
 
 def abandon(context: Context, fields: Fields) -> Decision:
     """Give up a message in whatever state. Whoever may consume may abandon one in flight; any other requires
-    ``operate``. Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, and ERR_LEASE_MISMATCH if it is not
-    leased under the ``leaseId``."""
+    ``operate``. Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_MISMATCH if it is not leased
+    under the ``leaseId``, and what ``check_state`` raises."""
     key, lease = fields["messageKey"], fields["leaseId"]
-    stored = context.store.get(key)
+    stored = find_message(context, key)
     entry = existing_message(context, key, _CONSUME if stored and stored.lease_id else Verb.OPERATE)
     if lease and lease != entry.lease_id:
-        raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {key}")
+        raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {entry.key}")
+    check_state(entry, fields["ifState"])
     return Decision(abandoned(context, entry, fields["reason"]))
 
 

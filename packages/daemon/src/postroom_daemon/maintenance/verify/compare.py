@@ -158,7 +158,8 @@ class Comparison:
         wrong = _differing(said.entry, entry, fixed) if said.entry.seq else []
         if not pending:
             wrong += self._changing(said, entry, message.get("history", []))
-            if said.known is None and "bodyLost" not in message and message.get("appended", []) != said.appended:
+            parts = message.get("appended", [])
+            if "bodyLost" not in message and said.parts_over(parts) != parts:
                 wrong.append("the parts that were appended to it are not what their events say")
         if wrong:
             uncertain = said.event < self.doubt

@@ -234,7 +234,7 @@ class Fixer:
                 store.delete(old, old.state)
                 store.insert(right, body)  # hybrid: into the database, since its file is deleted
                 before = right.state
-        self._put_parts(right, said.appended if said.known is None else found.get("appended", []))
+        self._put_parts(right, said.parts_over(found.get("appended", [])))
         self._put_history(right, history)
         store.update(right, before)
         store.commit()

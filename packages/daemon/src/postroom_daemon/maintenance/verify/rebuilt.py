@@ -6,10 +6,11 @@ message, of which only the attributes that events define are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -20,7 +21,7 @@ from postroom_common.protocol import State
 from ...engine.fold import apply
 from ...journal.ranges import missing_before
 from ...journal.segments import read_requests
-from ...model.facts import FACT_CLOCK, claim_fact, history_fact
+from ...model.facts import FACT_CLOCK, claim_fact, history_fact, part_fact
 from ...model.lifecycle import TRANSITIONS, states_before
 from ...model.records import BodyReference, Entry, QueueRecord
 from ...platform.clock import Now
@@ -105,7 +106,8 @@ _BODY: Final = "body"
 class RebuiltMessage(NamedTuple):
     """A message by the journal. ``event`` is the last one about it, ``known`` the changing attributes that the journal
     defines (None: all). An entry with ``seq`` 0 was published before the journal begins. ``appended`` are the parts
-    beside its body, if all of them are known; ``set_by`` is the event that replaced the body, 0: none did."""
+    beside its body, if all of them are known, else ``parts`` those that are, by their numbers; ``set_by`` is the event
+    that replaced the body, 0: none did."""
 
     entry: Entry
     event: int
@@ -114,6 +116,16 @@ class RebuiltMessage(NamedTuple):
     known: frozenset[str] | None
     appended: list[Any]
     set_by: int = 0
+    parts: Mapping[int, Any] = MappingProxyType({})
+
+    def parts_over(self, found: list[Any]) -> list[Any]:
+        """The parts beside its body by the journal, of which ``found`` are in the store."""
+        if self.known is None:
+            return self.appended
+        right = found + [None] * (max(self.parts, default=0) - len(found))
+        for number, part in self.parts.items():
+            right[number - 1] = part
+        return right
 
 
 @dataclass(slots=True)
@@ -251,6 +263,7 @@ class Rebuilt:
                 self.store.facts.put(_ended(key), event["id"])
         elif partial:
             self._learn(key, attributes_of(event))
+            self._learn_parts(key, event)
 
     def _with_reference(self, event: Event) -> Event:
         """A published event that refers to its body."""
@@ -295,6 +308,7 @@ class Rebuilt:
     def _forget_facts(self, entry: Entry) -> None:
         """Events since the last one about this message are missing: what it defined may have changed."""
         self.store.facts.put(_known(entry.key), [])
+        self.store.facts.put(_parts(entry.key), None)
         self.store.facts.put(history_fact(entry.key), None)
         entry.failures = 0
 
@@ -302,6 +316,13 @@ class Rebuilt:
         known = frozenset(self.store.facts.get(_known(key)) or ())
         if not attributes <= known:
             self.store.facts.put(_known(key), sorted(known | attributes))
+
+    def _learn_parts(self, key: str, event: Event) -> None:
+        facts = self.store.facts
+        if "part" in event:
+            facts.put(_parts(key), sorted({*(facts.get(_parts(key)) or ()), event["part"]}))
+        elif event.get("keep") == "headers":
+            facts.put(_parts(key), None)
 
     def _note_fact(self, name: str, value: Any) -> None:
         if name.startswith(KV_PREFIXES):
@@ -331,13 +352,15 @@ class Rebuilt:
     def _said(self, entry: Entry, event: int) -> RebuiltMessage:
         history = self.store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
         known = self.store.facts.get(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
+        numbers = [] if known is None else self.store.facts.get(_parts(entry.key)) or []
+        parts = {number: self.store.facts.get(part_fact(entry.key, number)) for number in numbers}
         if entry.seq == 0:
-            return RebuiltMessage(entry, event, None, history, frozenset(known or ()), [])
+            return RebuiltMessage(entry, event, None, history, frozenset(known or ()), [], parts=parts)
         body = BodyReference.from_json(orjson.loads(self.store.bodies.envelope(entry.key)))
         appended = self.store.bodies.appended(entry) if known is None else []
         shown = None if known is None else frozenset(known)
         set_by = self.store.facts.get(_set_by(entry.key)) or 0
-        return RebuiltMessage(entry, event, body, history, shown, appended, set_by)
+        return RebuiltMessage(entry, event, body, history, shown, appended, set_by, parts)
 
     def kvs(self) -> Iterator[RebuiltKv]:
         """Each key-value that the journal defines."""
@@ -381,6 +404,10 @@ def _ended(key: str) -> str:
 
 def _set_by(key: str) -> str:
     return f"set-by:{key}"
+
+
+def _parts(key: str) -> str:
+    return f"parts:{key}"
 
 
 def _known(key: str) -> str:

@@ -7,7 +7,7 @@ unique                 ``deduplication``
 draftingTimeout        ``draftingSec``                more than 366 days: for ever, shown as the largest exact integer
 orderedTimeout         ``orderedSec``                 at most 7 days; a queue without the phase shows it likewise
 activeTimeout          ``visibilityTimeoutSec``       at most 7 days
-concurrency            ``limits.inflight``            0 and below: deliveries are paused, shown as 0
+concurrency            ``limits.inflight``            0 and below: deliveries are paused, shown as 0; see ``_BLOCKED``
 behaviorWhenCompleted  ``done.keep``
 behaviorWhenAbandoned  ``abandon.keep``
 ====================== ============================== ================================================================
@@ -25,7 +25,8 @@ from .errors import wrong_argument
 
 #: ``Number.MAX_SAFE_INTEGER``.
 _FOR_EVER_MS: Final = 2**53 - 1
-#: The limit of a queue whose concurrency is 0: none that counts, and so no limit that an operator has set.
+#: The limit for each consumer of a queue whose concurrency is 0: none that counts, and so none that an operator has
+#: set. The queue's own limit is 1 meanwhile, because deliveries are resumed before the new limit is set.
 _BLOCKED: Final = 2**53
 _LARGEST: Final = 2**31 - 1
 #: What is kept of a message, by the number of the behaviour: nothing, all slots removed, the message removed.
@@ -62,7 +63,7 @@ def to_policy(config: Any) -> dict[str, Any]:
         "draftingSec": drafting_ms / 1000 if drafting_ms <= DELAY_MS_LIMIT else 0,
         "orderedSec": min(ordered_ms, VISIBILITY_MS_LIMIT) / 1000,
         "visibilityTimeoutSec": min(active_ms, VISIBILITY_MS_LIMIT) / 1000,
-        "limits": {"inflight": _inflight(config.get("concurrency"))},
+        "limits": _limits(config.get("concurrency")),
         "done": {"keep": _kept(config, "behaviorWhenCompleted")},
         "abandon": {"keep": _kept(config, "behaviorWhenAbandoned")},
     }
@@ -81,9 +82,14 @@ def from_policy(policy: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def unblocked(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """The policy for a queue whose concurrency was 0 or below."""
+    return {**policy, "limits": {"inflightPerConsumer": 0, **policy["limits"]}}
+
+
 def is_blocked(policy: Mapping[str, Any]) -> bool:
     """Whether the policy is that of a queue whose concurrency is 0 or below, which therefore is paused."""
-    return bool(policy["limits"]["inflight"] == _BLOCKED)
+    return bool(policy["limits"].get("inflightPerConsumer") == _BLOCKED)
 
 
 def _timeout_ms(config: Mapping[str, Any], name: str) -> int:
@@ -95,13 +101,15 @@ def _timeout_ms(config: Mapping[str, Any], name: str) -> int:
     return max(1, round(number))
 
 
-def _inflight(concurrency: Any) -> int:
+def _limits(concurrency: Any) -> dict[str, int]:
     if concurrency is None:
-        return 0
+        return {"inflight": 0}
     number = whole(concurrency)
     if number is None:
         raise wrong_argument("The concurrency must be an integer or null.")
-    return _BLOCKED if number <= 0 else min(number, _LARGEST)
+    if number <= 0:
+        return {"inflight": 1, "inflightPerConsumer": _BLOCKED}
+    return {"inflight": min(number, _LARGEST)}
 
 
 def _kept(config: Mapping[str, Any], name: str) -> str:

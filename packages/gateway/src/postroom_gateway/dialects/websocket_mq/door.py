@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from postroom_common.errors import CommandError
@@ -15,7 +15,7 @@ from .methods import METHODS, ORDER, refusal
 from .options import read_options
 from .queues import Ordered, Queues
 from .rpc import Abort, Call, Request, encode, encode_batch, encode_error, encode_result, read_message
-from .turns import Turns
+from .turns import Scope, Turn, Turns
 from .versions import satisfies
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,9 @@ T = TypeVar("T")
 
 #: The version of the server whose methods these are; clients ask for a range of versions with each request.
 SERVER_VERSION: Final = "0.7.4"
-#: Most calls of a batch.
+#: Most calls of a batch, and of a connection that are executed at the same time and do not wait.
 _CALLS_LIMIT: Final = 1000
+_AT_ONCE: Final = 256
 
 
 class WebSocketMq:
@@ -78,6 +79,7 @@ class Conversation:
         self._peer = peer
         self._queues = queues
         self._turns = Turns()
+        self._places = asyncio.Semaphore(_AT_ONCE)
         #: The requests that wait and may be aborted.
         self._signals: dict[str, Signal] = {}
 
@@ -89,11 +91,12 @@ class Conversation:
             if signal:  # else it was answered already: clients send such aborts after each call with a timeout
                 signal.abort()
         elif asked:
-            waits = any(call.method == (ORDER,) for call in asked.calls)
+            orders = sum(call.name == ORDER for call in asked.calls)
             signal = Signal()
-            if waits:
+            if orders:
                 self._signals[asked.id] = signal
-            self._peer.start(self._respond(asked, signal), len(message), is_waiting=waits)
+            only_waits = 0 < orders == len(asked.calls)
+            self._peer.start(self._respond(asked, signal), len(message), is_waiting=only_waits)
 
     async def _respond(self, request: Request, signal: Signal) -> str:
         """Execute a request, and answer it. Returns ``ok``, or the name of the error."""
@@ -101,8 +104,8 @@ class Conversation:
         is_answered = False
         try:
             answer, outcome = await self._answer(request, signal, ordered)
-            is_answered = self._peer.is_open
             self._peer.send(answer)
+            is_answered = self._peer.is_open
             return outcome
         except WaitEnded:  # the gateway stops, and closes the connection: the client asks again
             return "ended"
@@ -123,20 +126,43 @@ class Conversation:
             if len(request.calls) > _CALLS_LIMIT:
                 error = wrong_argument(f"A batch has at most {_CALLS_LIMIT} requests.")
                 return encode_error(request.id, error), error.name
-            if request.is_parallel:
-                outcomes = await asyncio.gather(*(self._outcome(call, signal, ordered) for call in request.calls))
-            else:
-                outcomes = [await self._outcome(call, signal, ordered) for call in request.calls]
-            return encode_batch(request.id, outcomes), "ok"
-        outcome = await self._outcome(request.calls[0], signal, ordered)
+            return encode_batch(request.id, await self._outcomes(request, signal, ordered)), "ok"
+        outcome = await self._outcome(request.calls[0], self._turn(request.calls[0]), signal, ordered)
         if isinstance(outcome, RpcError):
             return encode_error(request.id, outcome), outcome.name
         return encode_result(request.id, outcome), "ok"
 
-    async def _outcome(self, call: Call, signal: Signal, ordered: list[Ordered]) -> bytes | RpcError:
+    async def _outcomes(self, request: Request, signal: Signal, ordered: list[Ordered]) -> list[bytes | RpcError]:
+        """What becomes of the calls of a batch. All have their turns before what arrives later, except those that are
+        behind an order in a series: nobody knows when they begin."""
+        turns: list[Turn] = []
+        outcomes: list[bytes | RpcError] = []
+        try:
+            if request.is_parallel:
+                turns += map(self._turn, request.calls)
+                work = [self._outcome(*one, signal, ordered) for one in zip(request.calls, turns, strict=True)]
+                for outcome in await asyncio.gather(*work, return_exceptions=True):
+                    if not isinstance(outcome, (bytes, RpcError)):
+                        raise outcome
+                    outcomes.append(outcome)
+                return outcomes
+            for number, call in enumerate(request.calls):
+                if number == len(turns):
+                    turns += map(self._turn, _up_to_order(request.calls[number:]))
+                outcomes.append(await self._outcome(call, turns[number], signal, ordered))
+            return outcomes
+        finally:
+            for turn in turns:
+                turn.end()
+
+    def _turn(self, call: Call) -> Turn:
+        method = METHODS.get(call.name)
+        return self._turns.take(method.scope(call.params) if method else Scope(object()))
+
+    async def _outcome(self, call: Call, turn: Turn, signal: Signal, ordered: list[Ordered]) -> bytes | RpcError:
         """What becomes of a call: its result as JSON, or its error."""
         try:
-            result = await self._execute(call, signal)
+            result = await self._execute(call, turn, signal)
         except RpcError as error:
             return error
         except CommandError as error:
@@ -146,21 +172,27 @@ class Conversation:
         except DaemonUnavailable as error:
             return unavailable(str(error))
         except Exception:
-            log.exception("a request failed: %s", call.method)
+            log.exception("a request failed: %s", call.name)
             return internal()
         if isinstance(result, Ordered):
             ordered.append(result)
             return encode(result.message_id)
         return result
 
-    async def _execute(self, call: Call, signal: Signal) -> bytes | Ordered:
+    async def _execute(self, call: Call, turn: Turn, signal: Signal) -> bytes | Ordered:
         """Execute a call when its turn has come."""
-        name = call.method[0] if len(call.method) == 1 else ""
-        method = METHODS.get(name)
-        if method is None:
-            raise RpcError("MethodNotAvailable", "The method is not available.")
-        async with self._turns.take(method.scope(call.params)) as turn:
-            if name == ORDER:
+        async with turn:
+            method = METHODS.get(call.name)
+            if method is None:
+                raise RpcError("MethodNotAvailable", "The method is not available.")
+            if call.name == ORDER:
                 turn.end()  # nobody waits for a wait
                 return await signal.guard(method.run(self._queues, call.params))
-            return await method.run(self._queues, call.params)
+            async with self._places:
+                return await method.run(self._queues, call.params)
+
+
+def _up_to_order(calls: Sequence[Call]) -> Sequence[Call]:
+    """The calls up to the first order, and that."""
+    end = next((number for number, call in enumerate(calls, 1) if call.name == ORDER), len(calls))
+    return calls[:end]

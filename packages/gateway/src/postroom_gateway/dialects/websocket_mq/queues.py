@@ -21,7 +21,7 @@ from .errors import (
     stale_lease,
 )
 from .rpc import SURROGATE
-from .views import JSON_TYPE, STATES, MqState, encode_message, id_of, state_of
+from .views import FILTERS, JSON_TYPE, STATES, MqState, encode_message, id_of, state_of
 
 #: The daemon says by these that a message is in another state, or leased by somebody else.
 _OTHER_STATE: Final = (ErrorCode.BAD_STATE, ErrorCode.LEASE_EXPIRED, ErrorCode.LEASE_MISMATCH)
@@ -87,6 +87,7 @@ class Queues:
         is_blocked = configuration.is_blocked(policy)
         if configuration.is_blocked(before) and not is_blocked:
             await self._ask(Command.RESUME, {"queue": queue})
+            policy = configuration.unblocked(policy)
         payload = {"queue": queue, "policy": policy, "createWith": configuration.CREATE_WITH}
         await self._ask(Command.SET_POLICY, payload)
         if is_blocked:
@@ -198,17 +199,21 @@ class Queues:
         except CommandError as error:
             if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
                 raise
-            return await self.peek(queue, message_id)
+            return await self.peek(queue, message_id, was_not_ordered=True)
         lease_id = answer.data["lease"]["leaseId"] if with_lease else ""
         return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies, lease_id)
 
-    async def peek(self, queue: str, message_id: str) -> bytes | None:
-        """The encoded message as it is; None if it does not exist."""
+    async def peek(self, queue: str, message_id: str, was_not_ordered: bool = False) -> bytes | None:
+        """The encoded message as it is; None if it does not exist. With ``was_not_ordered``, one that is ordered now is
+        shown as waiting."""
         answer = await self._found(queue, message_id)
         if answer is None:
             return None
         message = answer.data["message"]
-        return encode_message(state_of(message), message, answer.bodies)
+        state = state_of(message)
+        if was_not_ordered and state is MqState.ORDERED:
+            state = MqState.WAITING
+        return encode_message(state, message, answer.bodies)
 
     async def _found(self, queue: str, message_id: str) -> Answer | None:
         """What the daemon says of a message in any state; None if it does not exist. Raises ``QueueNotFound``."""
@@ -289,12 +294,13 @@ class Queues:
     async def abandon_failed(self, queue: str) -> None:
         """Abandon all failed messages."""
         rows = await self._rows(queue, MqState.FAILED)
-        await self._ask_about_each(Command.ABANDON, [{"messageKey": row["messageKey"]} for row in rows])
+        failed = [{"messageKey": row["messageKey"], "ifState": State.DEAD} for row in rows]
+        await self._ask_about_each(Command.ABANDON, failed)
 
     async def renew_failed(self, queue: str) -> None:
         """Make all failed messages wait again, in the order in which they failed."""
         await self._require(queue)
-        payload = {"queue": queue, "filter": {"notReasonCode": ReasonCode.ABANDONED}, "limit": _PAGE}
+        payload = {"queue": queue, "filter": FILTERS[MqState.FAILED], "limit": _PAGE}
         after = ""
         while True:
             after = (await self._ask(Command.REPROCESS_DLQ, payload | {"after": after})).data["next"]
@@ -303,13 +309,15 @@ class Queues:
 
     async def clear(self, queue: str, state: MqState) -> None:
         """Drop all messages in a state, and nothing else."""
-        if state in (MqState.DRAFTING, MqState.WAITING, MqState.COMPLETED):
+        if state not in (MqState.ORDERED, MqState.ACTIVE):
             await self._require(queue)
-            for one in STATES[state]:
-                await self._purge({"queue": queue, "state": one})
+            some = {"filter": FILTERS[state]} if state in FILTERS else {}
+            for one in reversed(STATES[state]):  # what becomes ready meanwhile is found
+                await self._purge({"queue": queue, "state": one, **some})
             return
-        keys = [row["messageKey"] for row in await self._rows(queue, state)]
-        await self._ask_about_each(Command.PURGE, [{"queue": queue, "messageKey": key} for key in keys])
+        rows = await self._rows(queue, state)
+        same = {"queue": queue, "ifState": state.name.lower()}
+        await self._ask_about_each(Command.PURGE, [{"messageKey": row["messageKey"], **same} for row in rows])
 
     async def _ask_about_each(self, command: Command, payloads: Sequence[dict[str, Any]]) -> None:
         """Send a command about many messages, in order."""

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import orjson
 
-from .errors import RpcError
+from .errors import RpcError, wrong_argument
 
 #: Half of a surrogate pair, which JSON may contain, and orjson and the daemon refuse; or a text that looks like one.
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -19,9 +19,9 @@ NULL: Final = b"null"
 
 
 class Call(NamedTuple):
-    """A method with its parameters. ``method`` is a path; the methods of this server have one element."""
+    """A method with its parameters. ``name`` is "" for a path of several elements: this server has no such method."""
 
-    method: tuple[str, ...]
+    name: str
     params: list[Any]
 
 
@@ -71,7 +71,7 @@ def _call(entry: Any) -> Call | None:
     method, params = entry.get("method"), entry.get("params")
     if type(method) is not list or not all(type(name) is str for name in method) or type(params) is not list:
         return None
-    return Call(tuple(method), params)
+    return Call(method[0] if len(method) == 1 else "", params)
 
 
 def encode_result(request_id: str, result: bytes) -> bytes:
@@ -99,11 +99,14 @@ def _error(error: RpcError) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """A value that was read as JSON, as JSON."""
+    """A value that was read as JSON, as JSON. Raises ``RpcError`` for one that is nested too deep."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:  # half of a surrogate pair, or too deep for orjson
-        return json.dumps(value, separators=(",", ":")).encode()
+        try:
+            return json.dumps(value, separators=(",", ":")).encode()
+        except RecursionError:
+            raise wrong_argument("A value is nested too deep.") from None
 
 
 def loads(data: bytes) -> Any:

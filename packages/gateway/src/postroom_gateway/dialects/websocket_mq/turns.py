@@ -14,13 +14,20 @@ class Scope(NamedTuple):
     queue: object = None
     message: object = None
 
-    def meets(self, other: Scope) -> bool:
-        """Whether the order of two methods can be noticed."""
-        if self.queue is None or other.queue is None:
-            return True
-        if self.queue != other.queue:
-            return False
-        return self.message is None or other.message is None or self.message == other.message
+
+class _Line:
+    """The turns of one queue that have not ended: the last one for the whole queue, and the last one behind it for each
+    message. Those before them need not be known, because these wait for them."""
+
+    __slots__ = ("messages", "whole")
+
+    def __init__(self) -> None:
+        self.whole: Turn | None = None
+        self.messages: dict[object, Turn] = {}
+
+    def last(self) -> list[Turn]:
+        """The turns that end last."""
+        return [*self.messages.values()] or ([self.whole] if self.whole else [])
 
 
 class Turns:
@@ -28,26 +35,58 @@ class Turns:
     its own; others are executed at the same time, so that one connection can have many callers."""
 
     def __init__(self) -> None:
-        self._running: dict[Turn, None] = {}
+        self._everything: Turn | None = None
+        self._lines: dict[object, _Line] = {}
 
     def take(self, scope: Scope) -> Turn:
         """A turn, behind all that were taken before. Enter it to wait until it has come."""
-        before = [turn for turn in self._running if turn.scope.meets(scope)]
-        turn = Turn(self._running, scope, before)
-        self._running[turn] = None
+        if scope.queue is None:
+            before = [turn for line in self._lines.values() for turn in line.last()]
+            turn = self._everything = Turn(self, scope, before or self._behind(self._everything))
+            self._lines.clear()
+            return turn
+        line = self._lines.get(scope.queue)
+        if line is None:
+            line = self._lines[scope.queue] = _Line()
+        if scope.message is None:
+            turn = Turn(self, scope, line.last() or self._behind(self._everything))
+            line.whole = turn
+            line.messages.clear()
+        else:
+            last = line.messages.get(scope.message) or line.whole or self._everything
+            turn = line.messages[scope.message] = Turn(self, scope, self._behind(last))
         return turn
+
+    @staticmethod
+    def _behind(turn: Turn | None) -> list[Turn]:
+        return [turn] if turn else []
+
+    def forget(self, turn: Turn) -> None:
+        """A turn has ended."""
+        if turn is self._everything:
+            self._everything = None
+        line = self._lines.get(turn.scope.queue)
+        if line is None:
+            return
+        if turn is line.whole:
+            line.whole = None
+        elif line.messages.get(turn.scope.message) is turn:
+            del line.messages[turn.scope.message]
+        if not line.whole and not line.messages:
+            del self._lines[turn.scope.queue]
 
 
 class Turn:
     """The turn of one method. It ends when it is left, or before that by ``end``."""
 
-    __slots__ = ("_before", "_ended", "_running", "scope")
+    __slots__ = ("_before", "_ended", "_has_ended", "_turns", "scope")
 
-    def __init__(self, running: dict[Turn, None], scope: Scope, before: list[Turn]) -> None:
+    def __init__(self, turns: Turns, scope: Scope, before: list[Turn]) -> None:
         self.scope = scope
-        self._running = running
+        self._turns = turns
         self._before = before
         self._ended: asyncio.Future[None] | None = None
+        self._has_ended = False
 
     async def __aenter__(self) -> Turn:
         try:
@@ -63,14 +102,17 @@ class Turn:
 
     async def ended(self) -> None:
         """Wait until the turn has ended."""
-        if self in self._running:
+        if not self._has_ended:
             if self._ended is None:
                 self._ended = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._ended)
 
     def end(self) -> None:
         """Let those behind it begin."""
-        self._running.pop(self, None)
+        if self._has_ended:
+            return
+        self._has_ended = True
         self._before = []
+        self._turns.forget(self)
         if self._ended and not self._ended.done():
             self._ended.set_result(None)

@@ -91,11 +91,13 @@ def _bounds(operator: str, given: _Given) -> tuple[Version, Version]:
     return given.first, given.next
 
 
-@lru_cache(maxsize=256)
 def satisfies(version: str, wanted: str) -> bool:
     """Whether a release such as ``0.7.4`` is in a range such as ``^0.7.0 || 1.x``. None is in what is no range."""
-    if len(wanted) > _RANGE_CHARACTERS:
-        return False
+    return len(wanted) <= _RANGE_CHARACTERS and _satisfies(version, wanted)
+
+
+@lru_cache(maxsize=256)
+def _satisfies(version: str, wanted: str) -> bool:
     major, minor, patch = map(int, version.split("."))
     ours = (major, minor, patch, 1)
     try:

@@ -42,6 +42,11 @@ STATES: Final[Mapping[MqState, tuple[State, ...]]] = {
     MqState.COMPLETED: (State.DONE,),
     MqState.ABANDONED: (State.DEAD,),
 }
+#: What selects the messages in a state among the dead letters.
+FILTERS: Final[Mapping[MqState, Mapping[str, str]]] = {
+    MqState.FAILED: {"notReasonCode": ReasonCode.ABANDONED},
+    MqState.ABANDONED: {"reasonCode": ReasonCode.ABANDONED},
+}
 _SIMPLE: Final = {
     State.DRAFTING: MqState.DRAFTING,
     State.DONE: MqState.COMPLETED,
