@@ -24,6 +24,24 @@ MEMORY = Path("/dev/shm")
 #: Whose tests share a session of Spark; but for those that start a cluster of their own.
 PIPELINE = "tests/pipeline/"
 CLUSTER = f"{PIPELINE}test_cluster.py"
+#: Files of many tests, none of which is slow: together they take more than 20 s.
+LONG = (
+    "tests/console/test_languages.py",
+    "tests/console/test_screens.py",
+    "tests/console/test_screens_acting.py",
+    "tests/console/test_terminal_ends.py",
+    "tests/console/test_terminal_kinds.py",
+    "tests/daemon/test_cli_local.py",
+    "tests/daemon/test_damage_matrix.py",
+    "tests/daemon/test_repair.py",
+    "tests/daemon/test_state.py",
+    "tests/daemon/test_verify.py",
+    "tests/examples/test_fleet.py",
+    "tests/wire/test_cpp_root.py",
+    "tests/wire/test_damage.py",
+    "tests/wire/test_dead_letters.py",
+    "tests/wire/test_exactly_once.py",
+)
 #: So much must be free there: a few roots at a time, each with its reserve.
 ROOM_BYTES = 2**30
 
@@ -74,14 +92,15 @@ def is_compiled() -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """The pipeline's files come first, then those with slow tests, so that no worker is left alone with one at the
-    end. A compiled daemon is not asked for what only an interpreted one can do."""
+    """The pipeline's files come first, then those with slow or very many tests, so that no worker is left alone with
+    one at the end. A compiled daemon is not asked for what only an interpreted one can do."""
     if is_compiled():
         left_out = [item for item in items if item.get_closest_marker("interpreted")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in slow))
+    early = slow | {config.rootpath / file for file in LONG}
+    items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in early))
 
 
 class SparkOnce(LoadFileScheduling):  # type: ignore[misc]

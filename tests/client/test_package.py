@@ -25,6 +25,7 @@ from postroom_client import (
 from postroom_client.cli import arguments, names
 from postroom_common.codec import decode_request
 from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, TOOL_COMMANDS, Command, ErrorCode, Field
+from tests.table import table
 
 from .conftest import PACKAGE, ROOT
 
@@ -36,13 +37,13 @@ BESIDE_COMMANDS = {
 DOCS = ROOT / "docs" / "client.md"
 
 
-def fields(without: frozenset[Command] = frozenset()) -> list[Any]:
-    return [
-        pytest.param(command, field, id=f"{command}.{field.name}")
+def fields(without: frozenset[Command] = frozenset()) -> dict[str, tuple[Command, Field]]:
+    return {
+        f"{command}.{field.name}": (command, field)
         for command in Command
         if command not in without
         for field in FIELDS[command]
-    ]
+    }
 
 
 def python_name(field: Field) -> str:
@@ -79,14 +80,14 @@ def test_every_command_is_a_method_and_there_are_no_others() -> None:
     assert public == set(Command) | BESIDE_COMMANDS
 
 
-@pytest.mark.parametrize(("command", "field"), fields())
+@table("command, field", fields())
 def test_every_field_is_an_option_of_its_method(command: Command, field: Field) -> None:
     parameters = inspect.signature(getattr(Client, command)).parameters
     assert python_name(field) in parameters
     assert parameters["timeout"].default is None
 
 
-@pytest.mark.parametrize(("command", "field"), fields(without=TOOL_COMMANDS))
+@table("command, field", fields(without=TOOL_COMMANDS))
 def test_every_field_is_an_option_of_the_command_line(command: Command, field: Field) -> None:
     options = names.option_names(field.name)
     (word,) = (word for word, name, _ in names.SUBCOMMANDS if name == command)

@@ -29,8 +29,13 @@ def _is_readable(shown: Terminal) -> None:
     assert shown.unreadable() == []
 
 
-@pytest.mark.parametrize("no_color", [{}, {"NO_COLOR": "1"}], ids=["color", "no-color"])
-@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize(
+    ("term", "no_color"),
+    [
+        *(pytest.param(term, {}, id=term) for term in TERMS),
+        *(pytest.param(term, {"NO_COLOR": "1"}, id=f"{term}-no-color") for term in ("vt100", "xterm-256color")),
+    ],
+)
 def test_each_kind_of_terminal_shows_everything_readably_and_is_never_queried(
     site: Path, term: str, no_color: dict[str, str]
 ) -> None:

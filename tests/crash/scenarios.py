@@ -259,8 +259,8 @@ _SCHEDULE: Final = {"name": "daily", "queue": "scheduled", "cron": "0 0 1 1 *", 
 
 
 def _delete_schedule(client: Client) -> None:
-    client.ask("set_schedule", **_SCHEDULE)
-    client.ask("delete_schedule", name="daily")
+    if client.ask("set_schedule", **_SCHEDULE).code == "OK":  # else there is none
+        client.ask("delete_schedule", name="daily")
 
 
 def _everything(client: Client) -> None:

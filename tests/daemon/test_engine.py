@@ -15,6 +15,7 @@ from postroom_common.protocol import FIELDS, Command, Field, Kind
 from postroom_daemon.engine.fields import read_fields
 from postroom_daemon.platform.ids import Ids
 from tests.conformance.bench import Bench
+from tests.table import table
 
 GOOD: dict[Kind, Any] = {
     Kind.TEXT: "text", Kind.QUEUE: "q", Kind.INTEGER: 1, Kind.NUMBER: 1.5, Kind.FLAG: True, Kind.OBJECT: {},
@@ -32,7 +33,7 @@ WRONG: dict[Kind, list[Any]] = {
     Kind.VALUE: [],
     Kind.SCALAR: [True, [], {}],
 }
-ALL = [(command, field) for command, fields in FIELDS.items() for field in fields]
+ALL = {f"{command}.{field.name}": (command, field) for command, fields in FIELDS.items() for field in fields}
 
 
 def complete(command: Command) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def code_of(command: Command, payload: dict[str, Any]) -> str:
     return "OK"
 
 
-@pytest.mark.parametrize(("command", "field"), ALL, ids=lambda one: getattr(one, "name", str(one)))
+@table("command, field", ALL)
 def test_every_field_is_read_by_its_kind_and_bounds(command: Command, field: Field) -> None:
     payload = complete(command)
     assert code_of(command, payload | {field.name: GOOD[field.kind]}) == "OK"

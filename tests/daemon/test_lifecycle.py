@@ -10,6 +10,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy, read_layer
 from postroom_common.protocol import State
 from postroom_daemon.model.lifecycle import TRANSITIONS, IllegalTransition, attempts_left, backoff_ms, check_transition
+from tests.table import table
 
 #: Everything that may happen to a message, written down independently.
 LEGAL = {
@@ -76,7 +77,7 @@ def policy(backoff: str, initial: float, longest: float, limit: int = 5) -> Poli
     return Policy.from_layers(read_layer({"retry": retry}, "policy", lambda text: None))
 
 
-@pytest.mark.parametrize(("before", "event", "after"), list(product(STATES, TRANSITIONS, STATES)))
+@table("before, event, after", {str(row): row for row in product(STATES, TRANSITIONS, STATES)})
 def test_a_transition_is_allowed_exactly_if_it_is_on_the_list(
     before: State | None, event: EventType, after: State | None
 ) -> None:

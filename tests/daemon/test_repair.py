@@ -170,7 +170,7 @@ def test_a_repair_that_was_killed_anywhere_can_be_continued(
         delivered = deliver_all(bench)
         assert delivered.keys() == {*keys.ready, keys.delayed, keys.leased} - lost_bodies(fault, store, keys), step
         bench.close()
-        step += 4
+        step += 7
     assert step > 8
 
 

@@ -8,6 +8,8 @@ import tomllib
 
 import pytest
 
+from tests.conftest import LONG
+
 # Written in pieces, so that this file does not find itself.
 FORBIDDEN = [
     re.compile(pattern)
@@ -54,6 +56,10 @@ def test_no_file_names_a_machine_s_path_or_a_registry(root):
         for number, line in enumerate(text.splitlines(), 1):
             for pattern in FORBIDDEN:
                 assert not pattern.search(line), f"{path}:{number}: {line.strip()[:100]}"
+
+
+def test_each_file_of_tests_that_is_to_begin_early_exists(root):
+    assert [name for name in LONG if not (root / name).is_file()] == []
 
 
 def test_there_is_no_lock_file(root):

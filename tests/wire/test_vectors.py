@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from postroom_client import errors as client_errors
 from postroom_common.codec import decode_request
 from postroom_common.errors import RequestRejected
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, Kind, resolve_command
+from tests.table import table
 from tests.wire.audit import audit
 from tests.wire.daemon import Daemon, Sent
 from tests.wire.lane import LaneClient, as_in_mailbox
@@ -43,14 +44,17 @@ def load(name: str) -> list[Vector]:
     return [one | {"name": f"{one['file']}: {one['name']}", "request": requests[key]} for key, one in later.items()]
 
 
-def every(*files: str, having: str = "") -> pytest.MarkDecorator:
-    chosen = [
-        pytest.param(vector, id=f"{file}: {vector['name']}".encode("ascii", "backslashreplace").decode())
-        for file in files
-        for vector in load(file)
-        if not having or having in vector["expect"]
-    ]
-    return pytest.mark.parametrize("vector", chosen)
+def every(*files: str, having: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test for every vector of these files; ``having``: only those that expect this."""
+    return table(
+        "vector",
+        {
+            f"{file}: {vector['name']}": vector
+            for file in files
+            for vector in load(file)
+            if not having or having in vector["expect"]
+        },
+    )
 
 
 def bytes_of(source: dict[str, Any]) -> bytes:
@@ -139,7 +143,7 @@ def test_the_client_refuses_an_invalid_response(vector: Vector) -> None:
         client_codec.decode_response(bytes_of(vector["response"]), vector["requestId"])
 
 
-@pytest.mark.parametrize("talk", load("conversations"), ids=lambda talk: talk["name"])
+@table("talk", {talk["name"]: talk for talk in load("conversations")})
 def test_the_client_reads_every_response_of_a_conversation(talk: Vector) -> None:
     for step in talk["steps"]:
         response = json.loads(step["response"]["text"])
@@ -273,7 +277,7 @@ def test_the_daemon_refuses_with_the_code(vector: Vector, daemon: DaemonBehindAD
     assert expect["message"] in response["error"]["message"]
 
 
-@pytest.mark.parametrize("talk", load("conversations"), ids=lambda talk: talk["name"])
+@table("talk", {talk["name"]: talk for talk in load("conversations")})
 def test_the_daemon_holds_the_conversation(talk: Vector, daemon: DaemonBehindADoor) -> None:
     ids: dict[str, str] = {}
     sent: dict[bytes, tuple[str, dict[str, Any]]] = {}
