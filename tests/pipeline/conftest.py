@@ -24,7 +24,7 @@ TEST_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     # A run of a minute never earns back what the second compiler costs, nor threads that collect garbage.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     "spark.default.parallelism": "1",
     "spark.sql.shuffle.partitions": "1",
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from postroom_pipeline.spark.java import find_java
 from release.building import build
 from release.packages import find_package
 from tests.pipeline.conftest import TEST_SETTINGS, java_variables
@@ -48,38 +49,37 @@ def environment(tmp_path_factory):
     return java_variables() | {
         "HOME": str(tmp_path_factory.mktemp("home")),
         "PYSPARK_PYTHON": BARE_PYTHON,
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_HOME": str(SPARK),
         "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # it has a port of its own, always the same
+        "SPARK_SCALA_VERSION": "2.13",  # else a worker looks for a build of Spark
     }
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, environment):
-    """The addresses of a master (for jobs, and of its pages) with two workers."""
+    """The addresses of a master (for jobs, and of its pages) with a worker that has room for two executors."""
     home = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
 
         def start(name, *arguments):
-            return stack.enter_context(started(name, arguments, home / f"{name}.log", environment))
+            place = ["--host", "127.0.0.1", "--webui-port", "0"]
+            return stack.enter_context(started(name, [*place, *arguments], home / f"{name}.log", environment))
 
-        log = start("Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        log = start("Master", "--port", "0")
         url = reported(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
         pages = f"http://127.0.0.1:{reported(log, r'MasterWebUI.* started at http://[a-z0-9.]+:([0-9]+)')}"
-        for number in (1, 2):
-            place = ["--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(home / str(number))]
-            log = start("Worker", *place, "--cores", "1", "--memory", "1g", url)
-            reported(log, r"Successfully registered with master")
+        log = start("Worker", "--work-dir", str(home / "work"), "--cores", "2", "--memory", "1g", url)
+        reported(log, r"Successfully registered with master")
         yield url, pages
 
 
 @contextmanager
 def started(name, arguments, log, environment):
-    """A process of the cluster; it is ended with the block."""
-    command = [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
-    log = log.with_stem(f"{log.stem}-{time.monotonic_ns()}")
+    """A process of the cluster, as Spark's scripts would start it; it is ended with the block."""
+    java = [find_java().path, *QUICK_JAVA.split(), "-Xmx256m", "-cp", str(SPARK / "jars" / "*")]
+    java.append("-Dspark.master.rest.enabled=false")  # it has a port of its own, always the same
+    command = [*java, f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
     with log.open("w") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
     try:
@@ -119,6 +119,7 @@ def submit(cluster, shipped, environment, *arguments):
         "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
     }
     command = [SPARK / "bin" / "spark-submit", "--master", cluster[0], "--py-files", archive]
     for name, value in settings.items():
@@ -136,7 +137,7 @@ def test_a_cluster_runs_what_was_shipped_and_says_that_it_finished(cluster, ship
     assert [(one["check"], one["verdict"]) for one in found] == [("spark", "ok"), ("tables", "ok"), ("executors", "ok")]
     assert f" on {cluster[0]}, 2 cores" in found[0]["seen"]
     state = state_at_rest(cluster[1])
-    assert [worker["state"] for worker in state["workers"]] == ["ALIVE", "ALIVE"]
+    assert [worker["state"] for worker in state["workers"]] == ["ALIVE"]
     assert [(app["name"], app["state"]) for app in state["completedapps"]] == [("postroom-pipeline doctor", "FINISHED")]
     assert state["activeapps"] == []
 

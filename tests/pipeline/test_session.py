@@ -42,6 +42,10 @@ def test_a_session_has_every_setting_that_nobody_gave(spark):
         assert spark.conf.get(known.name) == (given[known.name] or known.value_for(1)), known.name
 
 
+def test_java_is_asked_once_for_the_classes_that_every_column_of_a_plan_needs(spark):
+    assert {"functions", "PythonUtils", "PythonSQLUtils"} <= vars(spark.sparkContext._jvm).keys()
+
+
 def test_settings_by_cores_grow_with_them():
     by_name = {known.name: known for known in SPARK_SETTINGS}
     shuffle = by_name["spark.sql.shuffle.partitions"]

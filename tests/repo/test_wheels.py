@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import site
 import subprocess
 import zipfile
@@ -40,17 +41,36 @@ def install(environment, package, wheels, root):
     environment.install(wheels, [package.distribution], small, root / "constraints.txt")
 
 
-def test_a_package_installs_alone_and_everything_in_it_imports(root, package, wheels, tmp_path):
-    environment = Environment(tmp_path / "venv")
+def install_alone(home, package, wheels, root):
+    """A new environment with a package and what it needs; everything in it was imported."""
+    environment = Environment(home)
     install(environment, package, wheels, root)
     environment.check(package.module, package.scripts)
+    return environment
 
 
-def test_packages_installed_from_the_wheels_work_together_without_the_checkout(root, packages, wheels, tmp_path):
-    environment = Environment(tmp_path / "venv")
-    for package in packages:
-        if package.name in ("console", "daemon"):
-            install(environment, package, wheels, root)
+@pytest.fixture(scope="module")
+def with_daemon(root, packages, wheels, tmp_path_factory):
+    """The daemon in an environment of its own."""
+    (daemon,) = (package for package in packages if package.name == "daemon")
+    home = tmp_path_factory.mktemp("daemon") / "venv"
+    yield install_alone(home, daemon, wheels, root)
+    shutil.rmtree(home)  # it takes memory
+
+
+def test_a_package_installs_alone_and_everything_in_it_imports(root, package, wheels, tmp_path, request):
+    if package.name == "daemon":
+        request.getfixturevalue("with_daemon")
+    else:
+        install_alone(tmp_path / "venv", package, wheels, root)
+
+
+def test_packages_installed_from_the_wheels_work_together_without_the_checkout(
+    root, packages, wheels, with_daemon, tmp_path
+):
+    environment = with_daemon
+    (console,) = (package for package in packages if package.name == "console")
+    install(environment, console, wheels, root)
     device, ipc = tmp_path / "device", tmp_path / "device" / "ipc"
     environment.run("postroomd", "init", "--root", str(device))
     with subprocess.Popen([environment.home / "bin" / "postroomd", "run", "--root", device], cwd=tmp_path) as daemon:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 #: Spark's names for an application without a name.
 _NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
+_OFTEN_USED: Final = ("functions", "PythonUtils", "PythonSQLUtils")
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Other variables from which Java takes options.
@@ -96,7 +97,16 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
     except (PySparkException, Py4JError) as error:
         raise EnvironmentProblem(f"Spark does not start: {one_line(error)}") from error
     apply_settings(started)
+    _look_up_once(started)
     return started
+
+
+def _look_up_once(started: SparkSession) -> None:
+    """Remember the Java classes that PySpark uses for every column of a plan: it asks Java for each of them by its
+    short name every time, and Java then looks for it in some hundred archives in vain before it knows the long one."""
+    jvm: Any = started.sparkContext._jvm
+    for name in _OFTEN_USED:
+        setattr(jvm, name, getattr(jvm, name))
 
 
 @contextmanager
