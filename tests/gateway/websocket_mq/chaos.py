@@ -154,12 +154,12 @@ class Clients:
         def step(peer: WebSocketPeer) -> bool:
             work = Work(queue)
             self.works.append(work)
-            work.message = _call(peer, "orderMessage", queue)
-            got = _call(peer, "getMessage", queue, work.message, {"lease": True})
-            if not got or "leaseId" not in got:
+            ordered = _call(peer, "orderMessage", queue, {"lease": True})
+            work.message, work.lease = ordered["messageId"], ordered["leaseId"]
+            got = _call(peer, "getMessage", queue, work.message, {"leaseId": work.lease}, allowed={"StaleLease"})
+            if not isinstance(got, dict):
                 work.outcome = "late"
                 return False
-            work.lease = got["leaseId"]
             assert got["state"] == 3
             assert got["slots"] == {"a": work.message, "b": {"of": int(work.message[0])}}
             if chance.random() < 0.02:

@@ -148,6 +148,22 @@ def test_a_late_worker_with_a_lease_cannot_settle_what_somebody_else_works_on(qu
     assert queue.call(method, message, mine["leaseId"]) is None
 
 
+def test_a_late_worker_with_a_lease_cannot_activate_what_somebody_else_has_ordered(queue):
+    queue.configure(orderedTimeout=200)
+    message = queue.waiting()
+    late = queue.call("orderMessage", {"lease": True})
+    assert late["messageId"] == message
+    wait_until(lambda: queue.stats() == {"waiting": 1}, "the message waits again")
+    queue.configure(orderedTimeout=60_000)
+    mine = queue.call("orderMessage", {"lease": True})
+    error = queue.error("getMessage", message, {"leaseId": late["leaseId"]})
+    assert (error.name, "BadMessageState" in error.classes) == ("StaleLease", True)
+    assert queue.state(message) is State.ORDERED
+    assert queue.call("getMessage", message, {"leaseId": mine["leaseId"]})["slots"] == {"slot": "value"}
+    assert queue.call("completeMessage", message, mine["leaseId"]) is None
+    assert queue.error("getMessage", message, {"leaseId": mine["leaseId"]}).name == "StaleLease"
+
+
 def test_without_a_lease_id_whoever_is_late_settles_it_as_in_the_server(queue):
     queue.configure(activeTimeout=200)
     message = queue.active()

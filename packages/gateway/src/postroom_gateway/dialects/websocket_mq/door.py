@@ -14,7 +14,7 @@ from .errors import RpcError, aborted, internal, unavailable, wrong_argument
 from .methods import METHODS, ORDER, refusal
 from .options import read_options
 from .queues import Ordered, Queues
-from .rpc import Abort, Call, Request, encode, encode_batch, encode_error, encode_result, read_message
+from .rpc import Abort, Call, Request, encode_batch, encode_error, encode_result, read_message
 from .turns import Scope, Turn, Turns
 from .versions import satisfies
 
@@ -176,7 +176,7 @@ class Conversation:
             return internal()
         if isinstance(result, Ordered):
             ordered.append(result)
-            return encode(result.message_id)
+            return result.encoded()
         return result
 
     async def _execute(self, call: Call, turn: Turn, signal: Signal) -> bytes | Ordered:

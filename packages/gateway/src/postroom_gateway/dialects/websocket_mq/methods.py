@@ -109,9 +109,16 @@ def _state(params: Params) -> MqState:
     return MqState(number)
 
 
-def _wants_lease(params: Params) -> bool:
-    options = _at(params, 2)
+def _wants_lease(params: Params, place: int) -> bool:
+    """Whether the options ask for the lease id."""
+    options = _at(params, place)
     return type(options) is dict and options.get("lease") is True
+
+
+def _expected_lease(params: Params) -> str:
+    """The lease id in the options of ``getMessage``; "" if there is none."""
+    options = _at(params, 2)
+    return _optional_text([options.get("leaseId")], 0, "leaseId") if type(options) is dict else ""
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
@@ -156,11 +163,12 @@ async def _set_message_slot(queues: Queues, params: Params) -> bytes:
 
 
 async def _order_message(queues: Queues, params: Params) -> Ordered:
-    return await queues.order(_queue(params))
+    return await queues.order(_queue(params), _wants_lease(params, 1))
 
 
 async def _get_message(queues: Queues, params: Params) -> bytes:
-    return await queues.take(_queue(params), _message(params), _wants_lease(params)) or NULL
+    wanted, expected = _wants_lease(params, 2), _expected_lease(params)
+    return await queues.take(_queue(params), _message(params), wanted, expected) or NULL
 
 
 async def _peek_message(queues: Queues, params: Params) -> bytes:

@@ -20,7 +20,7 @@ from .errors import (
     slot_not_found,
     stale_lease,
 )
-from .rpc import SURROGATE
+from .rpc import SURROGATE, encode
 from .views import FILTERS, JSON_TYPE, STATES, MqState, encode_message, id_of, state_of
 
 #: The daemon says by these that a message is in another state, or leased by somebody else.
@@ -35,11 +35,17 @@ _JSON_TEXT: Final = {"encoding": "text", "contentType": JSON_TYPE}
 
 
 class Ordered(NamedTuple):
-    """A message that was leased by ``order``: its id, and what returns it."""
+    """A message that was leased by ``order``: its id, what returns it, and whether the client wants the lease id."""
 
     message_id: str
     message_key: str
     lease_id: str
+    with_lease: bool = False
+
+    def encoded(self) -> bytes:
+        """What the client gets."""
+        shown = {"messageId": self.message_id, "leaseId": self.lease_id}
+        return encode(shown if self.with_lease else self.message_id)
 
 
 class Queues:
@@ -170,7 +176,7 @@ class Queues:
                 raise duplicate_message() from None
             await self._raise_missing(queue, error)
 
-    async def order(self, queue: str) -> Ordered:
+    async def order(self, queue: str, with_lease: bool) -> Ordered:
         """Lease the next message, or wait for one, however long. Raises ``QueueNotFound``, also if the queue is removed
         meanwhile."""
         payload = {"queue": queue, "mustExist": True, "payloadAs": "none"}
@@ -180,7 +186,7 @@ class Queues:
             if error.code == ErrorCode.QUEUE_NOT_FOUND:
                 raise queue_not_found() from None
             raise
-        return Ordered(id_of(data["message"]), data["lease"]["messageKey"], data["lease"]["leaseId"])
+        return Ordered(id_of(data["message"]), data["lease"]["messageKey"], data["lease"]["leaseId"], with_lease)
 
     async def return_undelivered(self, ordered: Ordered) -> None:
         """Return a message whose id never reached its client: to its place, and it counts as never ordered."""
@@ -191,17 +197,22 @@ class Queues:
             if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
                 raise
 
-    async def take(self, queue: str, message_id: str, with_lease: bool) -> bytes | None:
-        """The encoded message; one that is ordered becomes active. None if it does not exist."""
+    async def take(self, queue: str, message_id: str, with_lease: bool, lease_id: str) -> bytes | None:
+        """The encoded message; one that is ordered becomes active. None if it does not exist. With a lease id, raises
+        ``StaleLease`` unless the message has that lease."""
         payload = {"messageKey": named_key(queue, message_id), "anyHolder": True, "payloadAs": "value"}
+        if lease_id:
+            payload["leaseId"] = lease_id
         try:
             answer = await self._ask(Command.ACTIVATE, payload)
         except CommandError as error:
             if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
                 raise
+            if lease_id and error.code != ErrorCode.MESSAGE_NOT_FOUND:
+                raise stale_lease() from None
             return await self.peek(queue, message_id, was_not_ordered=True)
-        lease_id = answer.data["lease"]["leaseId"] if with_lease else ""
-        return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies, lease_id)
+        shown = answer.data["lease"]["leaseId"] if with_lease else ""
+        return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies, shown)
 
     async def peek(self, queue: str, message_id: str, was_not_ordered: bool = False) -> bytes | None:
         """The encoded message as it is; None if it does not exist. With ``was_not_ordered``, one that is ordered now is
