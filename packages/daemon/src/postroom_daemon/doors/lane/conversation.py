@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from importlib.metadata import version
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
@@ -14,6 +14,7 @@ from postroom_common.errors import CommandError, RequestRejected
 from postroom_common.lane import Frame, encode_frame
 from postroom_common.protocol import LANE_VERSION, ErrorCode, is_id
 
+from ...broker.broker import Broker
 from ...broker.idempotency import repeated_bytes, request_key
 from ...model.request import Answer, Request
 from .codec import encode_answer, encode_error, read_body, take_bodies
@@ -26,20 +27,10 @@ NAME: Final = "lane"
 _VERSION: Final = version("postroom-daemon")
 
 
-class BrokerOfDoor(Protocol):
-    """What a door with connections needs of the broker."""
-
-    def end_session(self, session: object) -> None: ...
-
-    def end_wait(self, request: Request) -> None: ...
-
-    def return_undelivered(self, answer: Answer) -> None: ...
-
-
 class Conversation:
     """Reads the frames of every connection, and answers. ``senders`` decides who sends a request."""
 
-    def __init__(self, broker: BrokerOfDoor, senders: Senders, limits: Limits) -> None:
+    def __init__(self, broker: Broker, senders: Senders, limits: Limits) -> None:
         self._broker = broker
         self._senders = senders
         self._limits = limits

@@ -13,6 +13,7 @@ from postroom_common.errors import CommandError
 from postroom_common.lane import FrameTooLarge
 from postroom_common.protocol import LANE_SOCKET, ErrorCode
 
+from ...broker.broker import Broker
 from ...config.settings import Settings
 from ...model.request import Request
 from ...platform.clock import Clock, Now
@@ -20,7 +21,7 @@ from ...platform.files import Files
 from ..base import Door
 from .codec import encode_error
 from .connection import Connection, User
-from .conversation import NAME, BrokerOfDoor, Conversation, is_cancel
+from .conversation import NAME, Conversation, is_cancel
 from .limits import Limits
 from .listener import Listener
 from .senders import Senders
@@ -54,7 +55,7 @@ class Lane(Door):
         self,
         settings: Settings,
         files: Files,
-        broker: BrokerOfDoor,
+        broker: Broker,
         clock: Clock,
         senders: Senders,
         is_ready_for: Callable[[int], bool] = lambda uid: True,

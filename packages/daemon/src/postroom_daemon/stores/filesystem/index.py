@@ -128,10 +128,8 @@ class Index:
         self.lanes: dict[str, dict[str, Lane]] = {}
         #: Ready messages with an ordering key, whether or not it is their turn, by queue and part.
         self.sharing: dict[str, dict[Part, Sorted[tuple[int, str]]]] = {}
-        self.dead: dict[str, Sorted[Hint]] = {}
-        self.done: dict[str, Sorted[Hint]] = {}
-        self.on_hold: dict[str, Sorted[Hint]] = {}
-        self.drafts: dict[str, Sorted[Hint]] = {}
+        #: The messages that are dead, done, on hold or drafts, by state and queue.
+        self.others: dict[tuple[State, str], Sorted[Hint]] = {}
         self._listing: Listing | None = None  # while pages of all keys are read
 
     def lane(self, queue: str, target: str) -> Lane:
@@ -141,26 +139,6 @@ class Index:
         if lane is None:
             lane = lanes[target] = Lane(queue, target, self.places, self.look, self.turns.is_next)
         return lane
-
-    def sharing_of(self, entry: Entry) -> Sorted[tuple[int, str]]:
-        """The ready messages with an ordering key, of a message's queue, target and priority."""
-        return self.sharing.setdefault(entry.queue, {}).setdefault((entry.target, -entry.priority), Sorted())
-
-    def dead_of(self, queue: str) -> Sorted[Hint]:
-        """The dead letters of a queue."""
-        return self.dead.setdefault(queue, Sorted())
-
-    def done_of(self, queue: str) -> Sorted[Hint]:
-        """The messages of a queue that are done."""
-        return self.done.setdefault(queue, Sorted())
-
-    def on_hold_of(self, queue: str) -> Sorted[Hint]:
-        """The messages of a queue that are on hold."""
-        return self.on_hold.setdefault(queue, Sorted())
-
-    def drafts_of(self, queue: str) -> Sorted[Hint]:
-        """The drafts of a queue."""
-        return self.drafts.setdefault(queue, Sorted())
 
     def _call(self, entry: Entry) -> None:
         self.lane(entry.queue, entry.target).call(entry.priority, entry.seq, entry.key)
@@ -185,27 +163,27 @@ class Index:
         """As ``add``, before ``complete``."""
         match entry.state:
             case State.READY if entry.order_key:
-                self.sharing_of(entry).add((entry.seq, entry.key))
+                parts = self.sharing.setdefault(entry.queue, {})
+                parts.setdefault((entry.target, -entry.priority), Sorted()).add((entry.seq, entry.key))
             case State.READY if entry.returned_seq:
                 self.lane(entry.queue, entry.target).call(entry.priority, entry.returned_seq, entry.key)
             case State.READY:
                 self.lane(entry.queue, entry.target).add(entry.priority, entry.seq, entry.key)
             case State.DELAYED | State.GATHERING:
                 self.due.add((entry.due, entry.seq, entry.key))
-            case State.DEAD:
-                self.dead_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))
-            case State.DONE:
-                self.done_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))
-            case State.HELD:
-                self.on_hold_of(entry.queue).add((entry.seq, entry.seq, entry.key))
-            case State.DRAFTING:
-                self.drafts_of(entry.queue).add((entry.seq, entry.seq, entry.key))
+            case State.DEAD | State.DONE:
+                self._add_other(entry, entry.dead_at)
+            case State.HELD | State.DRAFTING:
+                self._add_other(entry, entry.seq)
         if entry.lease_until or entry.state is State.INFLIGHT:
             self.leases.add((entry.lease_until, entry.seq, entry.key))
         if lapse_of(entry):
             self.lapses.add((entry.next_expiry, entry.seq, entry.key))
         if entry.order_key:
             self.turns.add(entry)
+
+    def _add_other(self, entry: Entry, time: int) -> None:
+        self.others.setdefault((entry.state, entry.queue), Sorted()).add((time, entry.seq, entry.key))
 
     def take(self, entry: Entry, queue: str) -> None:
         """A message was ready in a queue, and has changed."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from postroom_common.protocol import State
 
 from ...model.records import Entry, QueueRecord
-from ..base import LEASED, TIMED, Cursor, Due, Pages
+from ..base import ENDED, LEASED, TIMED, Cursor, Due, Pages
 from .index import LAST, Hint, Index, Part, lapse_of, shares
 from .lanes import Look
 from .sorted_keys import Sorted, SortedNames
@@ -94,17 +94,9 @@ class FilesystemPages(Pages):
                 return self._page(index.due, queue, (state,), after, limit, lambda entry: entry.due)
             case State.INFLIGHT:
                 return self._page(index.leases, queue, (state,), after, limit, lambda entry: entry.lease_until)
-            case State.DEAD:
-                return self._page(
-                    index.dead.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.dead_at
-                )
-            case State.DONE:
-                return self._page(
-                    index.done.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.dead_at
-                )
-            case State.HELD | State.DRAFTING:
-                hints = index.on_hold if state is State.HELD else index.drafts
-                return self._page(hints.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.seq)
+        others = index.others.get((state, queue), Sorted())
+        by_death = state in ENDED
+        return self._page(others, queue, (state,), after, limit, lambda e: e.dead_at if by_death else e.seq)
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         return self._page(self._index.leases, queue, LEASED, after, limit, lambda entry: entry.lease_until)

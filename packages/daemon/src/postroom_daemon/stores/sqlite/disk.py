@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
-from ..base import Disk
+from ..base import Disk, Store
 from ..errors import StoreBusy, StoreDamaged, StoreError
 from .database import Database
 from .references import ReferencedBodies
@@ -15,19 +15,19 @@ from .unwritten import Unwritten
 log = logging.getLogger(__name__)
 
 
-class _Store(Protocol):
-    """What is needed of the store."""
-
-    applied: int
-
-    def flush(self) -> None: ...
-
-
 class SqliteDisk(Disk):
     """The database file of a store, and what it refers to."""
 
-    def __init__(self, store: _Store, db: Database, unwritten: Unwritten, referenced: ReferencedBodies | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        flush: Callable[[], None],
+        db: Database,
+        unwritten: Unwritten,
+        referenced: ReferencedBodies | None,
+    ) -> None:
         self._store = store
+        self._flush = flush
         self._db = db
         self._unwritten = unwritten
         self._referenced = referenced
@@ -47,7 +47,7 @@ class SqliteDisk(Disk):
     def checkpoint(self) -> int:
         if self._referenced:
             self._referenced.sync()
-        self._store.flush()
+        self._flush()
         durable = self._store.applied if self._db.fold_log() else 0
         if self._referenced:
             self._referenced.checkpointed()
@@ -55,7 +55,7 @@ class SqliteDisk(Disk):
 
     def tidy(self) -> None:
         try:
-            self._store.flush()
+            self._flush()
         except StoreBusy as error:
             log.warning("%s; the changes stay in memory", error)
             return

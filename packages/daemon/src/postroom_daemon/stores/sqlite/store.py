@@ -68,7 +68,7 @@ class SqliteStore(Store):
         self.several: SqliteMessages = SqliteMessages(
             self, self.db, self._unwritten, self._read, self.book, self.bodies, self._due, referenced
         )
-        self.disk = SqliteDisk(self, self.db, self._unwritten, referenced)
+        self.disk = SqliteDisk(self, self.flush, self.db, self._unwritten, referenced)
         self.recovery = self._recovery = SqliteRecovery(self, self.db, self.several.turns, referenced)
         self.audit = Audit(self)
         self._participants: list[Participant] = [self.book, self._due]
