@@ -399,8 +399,7 @@ def _end_lease(entry: Entry) -> None:
 
 def _fail(entry: Entry, event: Event, store: Store) -> None:
     """Add the failure of an attempt to the history, and end the lease."""
-    history = store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
-    history = with_failure(history, event)
+    history = with_failure(store.facts.history(entry), event)
     store.facts.put(history_fact(entry.key), history)
     entry.failures = len(history)
     _end_lease(entry)

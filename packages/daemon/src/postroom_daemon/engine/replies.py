@@ -12,7 +12,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import NO_PRIORITY, ErrorCode, State
 
-from ..model.facts import history_fact, last_failure
+from ..model.facts import last_failure
 from ..model.lifecycle import attempts_left
 from ..model.records import Entry, QueueRecord, message_id_of
 from ..model.request import NO_ATTRIBUTES, MessageView
@@ -62,7 +62,7 @@ def _leased_to_wire(
             fields = entry_to_wire(entry, attempt)
             shown = MessageView(fields, as_value, text)
     if entry.state is _DEAD:
-        fields["failure"] = last_failure(store.facts.get(history_fact(entry.key)))
+        fields["failure"] = last_failure(store.facts.history(entry))
     else:
         policy = policies.applied(entry.queue, store.queue(entry.queue))[0]
         fields["attemptsLeft"] = attempts_left(policy, entry.retry_limit, attempt)

@@ -20,7 +20,6 @@ import orjson
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode, State
 
-from ..model.facts import history_fact
 from ..model.records import Entry
 from ..stores.base import Cursor, Store
 from ..stores.errors import BodyLost, BodyUnread
@@ -87,7 +86,7 @@ class Search:
         store = self._context.store
 
         def history() -> list[dict[str, Any]]:
-            return store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
+            return store.facts.history(entry)
 
         def envelope() -> bytes:
             self._bytes -= entry.size

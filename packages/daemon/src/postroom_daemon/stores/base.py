@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 from postroom_common.body import with_parts
 from postroom_common.protocol import State
 
-from ..model.facts import part_fact
+from ..model.facts import history_fact, part_fact
 from ..model.records import BodyReference, Entry, QueueRecord
 from .errors import BodyLost, StoreError
 from .log.contract import NO_LOGS, Logs
@@ -185,6 +185,10 @@ class Facts(ABC):
     @abstractmethod
     def names(self, prefix: str, after: str, limit: int) -> list[str]:
         """A page of the names that begin with ``prefix``, in order, beginning behind ``after``."""
+
+    def history(self, entry: Entry) -> list[dict[str, Any]]:
+        """The failed attempts of a message that are remembered, newest last."""
+        return self.get(history_fact(entry.key)) or [] if entry.failures else []
 
 
 class Bodies(ABC):

@@ -10,7 +10,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
-from ...model.facts import history_fact, last_failure
+from ...model.facts import last_failure
 from ...model.records import NO_DEATHS, Entry, message_id_of
 from ...model.request import NO_ATTRIBUTES, MessageView
 from ...policy.access_rules import Verb
@@ -65,7 +65,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 
 def _to_wire(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     message = message_of(context, entry)
-    failures = context.store.facts.get(history_fact(entry.key)) or []
+    failures = context.store.facts.history(entry)
     failure = last_failure(failures)
     wire = {
         "messageKey": entry.key,

@@ -16,7 +16,6 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
-from ...model.facts import history_fact
 from ...model.principal import account_fields
 from ...model.records import Entry, message_id_of
 from ...model.request import MessageView
@@ -59,7 +58,7 @@ def get_message(context: Context, fields: Fields) -> Decision:
     if entry:
         is_short = payload_as == "none"
         data["message"] = _facts(context, entry) if is_short else _complete(context, entry, payload_as == "value")
-        data["failures"] = (context.store.facts.get(history_fact(key)) or []) if entry.failures else []
+        data["failures"] = context.store.facts.history(entry)
     data |= as_of(context)
     if fields["events"]:
         return Decision(work=_with_history(context, key, data, fields["events"], _hidden_lease(context, entry)))
@@ -205,7 +204,7 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
         if entry.holder_uid:
             shown |= account_fields(entry.holder_uid)
     if entry.state is State.DEAD:
-        last = (context.store.facts.get(history_fact(entry.key)) or [{}])[-1]
+        last = (context.store.facts.history(entry) or [{}])[-1]
         shown |= {
             "reasonCode": entry.reason or last.get("reasonCode", ""),
             "reason": last.get("reasonMessage", ""),

@@ -11,7 +11,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy, dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ...model.facts import cut_reason, history_fact
+from ...model.facts import cut_reason
 from ...model.lifecycle import attempts_left, backoff_ms
 from ...model.records import ORDERED, Entry
 from ...policy.access_rules import Verb
@@ -174,7 +174,7 @@ def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, r
     """Whether this is the ``limit``-th attempt in a row that failed for the same reason."""
     if not limit or entry.failures < limit - 1:
         return False
-    history = context.store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
+    history = context.store.facts.history(entry)
     last = history[len(history) - limit + 1 :]
     # A consumer that crashes gives no reason, and its name is not part of the reason.
     text = None if code is ReasonCode.LEASE_EXPIRED else cut_reason(reason)

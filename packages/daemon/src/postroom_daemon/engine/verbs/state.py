@@ -10,7 +10,7 @@ import orjson
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
-from ...model.facts import CARRIED_FACTS, FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, history_fact
+from ...model.facts import CARRIED_FACTS, FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES
 from ...model.records import Entry, entry_to_json
 from ...stores.base import Store
 from ...stores.errors import BodyLost
@@ -88,7 +88,7 @@ def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
     """A message with body and history, and the size of the body."""
     shown = entry_to_json(entry)
     if entry.failures:
-        shown["history"] = store.facts.get(history_fact(entry.key)) or []
+        shown["history"] = store.facts.history(entry)
     try:
         envelope = store.bodies.envelope(entry.key)
         if entry.parts:

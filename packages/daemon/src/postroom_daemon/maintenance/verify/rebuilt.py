@@ -350,7 +350,7 @@ class Rebuilt:
             after = page[-1].entry.key
 
     def _said(self, entry: Entry, event: int) -> RebuiltMessage:
-        history = self.store.facts.get(history_fact(entry.key)) or [] if entry.failures else []
+        history = self.store.facts.history(entry)
         known = self.store.facts.get(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         numbers = [] if known is None else self.store.facts.get(_parts(entry.key)) or []
         parts = {number: self.store.facts.get(part_fact(entry.key, number)) for number in numbers}
