@@ -51,11 +51,11 @@ class Filter:
     ``values`` is the number of values in bodies that its jsonPath may still visit.
     """
 
-    def __init__(self, value: dict[str, Any] | None, values: int = REQUEST_VALUES) -> None:
+    def __init__(self, value: dict[str, Any] | None) -> None:
         """Raises ``CommandError`` (ERR_INVALID_REQUEST) for an unknown key or an invalid value."""
         self._wants = value or {}
         self._path: JsonPath | None = None
-        self.values = values
+        self.values = REQUEST_VALUES
         for name, wanted in self._wants.items():
             _check(name, wanted)
         if "jsonPath" in self._wants:

@@ -20,18 +20,18 @@ from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, note_name, queue_of
 
 
-def apply(event: Event, store: Store, observers: Observers = UNOBSERVED) -> None:
-    """Fold one event into the store's open transaction, and show ``observers`` the changes.
+def apply(event: Event, store: Store) -> None:
+    """Fold one event into the store's open transaction.
 
     Raises ``NotStored`` or ``IllegalTransition`` before anything changes, and ``StoreError``; the caller must then roll
     the transaction back.
     """
-    _apply([event], store, observers)
+    _apply([event], store, UNOBSERVED)
 
 
-def apply_new(events: list[Event], store: Store, observers: Observers = UNOBSERVED) -> None:
-    """Fold new events, whose ids follow each other. Those of one type about messages of one queue are folded together.
-    Raises as ``apply``, but some may have changed the store."""
+def apply_new(events: list[Event], store: Store, observers: Observers) -> None:
+    """Fold new events, whose ids follow each other, and show ``observers`` the changes. Those of one type about
+    messages of one queue are folded together. Raises as ``apply``, but some may have changed the store."""
     at, count = 0, len(events)
     while at < count:
         first, end = events[at], at + 1

@@ -101,7 +101,7 @@ class Subscriptions:
             return choose((waiting or {}).values(), self._patterns, queue)
         return list(waiting.values()) if waiting else []
 
-    def by_pattern(self, queue: str = "") -> list[Subscription]:
+    def by_pattern(self, queue: str) -> list[Subscription]:
         """Those by pattern: all, or those whose pattern matches a queue."""
         waiting = [others for matches, others in self._patterns.items() if not queue or matches(queue)]
         return [one for others in waiting for one in others.values()]

@@ -42,7 +42,7 @@ class QueueBook(Undoable[QueueRecord]):
             if after is not _DEAD and after is not _DONE:
                 record.bytes += size
 
-    def count_change(self, entry: Entry, before: State, source: str | None = None) -> None:
+    def count_change(self, entry: Entry, before: State, source: str | None) -> None:
         """Count a message that was in state ``before``; ``source`` is the queue that it has left, if it has. Raises
         ``NotStored``."""
         if source is None:
