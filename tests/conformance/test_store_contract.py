@@ -12,6 +12,11 @@ from postroom_daemon.stores.errors import BodyLost, StoreError
 from tests.conformance.store_calls import QUEUE, change, counts, drain, entry, insert
 
 
+def test_a_store_needs_fifteen_methods_and_has_what_else_it_does_in_contracts_of_their_own() -> None:
+    assert len([name for name, one in vars(Store).items() if callable(one) and not name.startswith("_")]) <= 15
+    assert {"several", "facts", "bodies", "pages", "due", "disk", "recovery", "audit"} <= Store.__annotations__.keys()
+
+
 def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> None:
     full = Entry(
         key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
@@ -23,6 +28,27 @@ def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> 
     insert(store, full)
     assert store.get("msg:q:x") == full
     assert store.bodies.envelope("msg:q:x") == b'{"parts":[]}'
+
+
+def test_several_messages_are_stored_changed_and_removed_as_one_after_the_other(store: Store) -> None:
+    insert(store, entry(1))
+    new = [entry(number) for number in (10, 11, 12)]
+    store.begin()
+    store.folding = 10
+    store.several.insert(new, [b'{"parts":[%d]}' % one.seq for one in new])
+    assert store.folding == 12
+    leased = [one.copy() for one in new]
+    for one in leased:
+        one.state, one.lease_until = State.INFLIGHT, 9
+    store.folding = 13
+    store.several.update(leased, State.READY)
+    assert store.folding == 15
+    store.several.delete(leased[1:], State.INFLIGHT)
+    store.applied = 15
+    store.commit()
+    assert counts(store) == {"ready": 1, "inflight": 1}
+    assert store.get("msg:q:10") == leased[0] and store.bodies.envelope("msg:q:10") == b'{"parts":[10]}'
+    assert store.get("msg:q:11") is None and store.get("msg:q:12") is None
 
 
 def test_a_missing_entry_is_none_and_reading_its_body_is_an_error(store: Store) -> None:
