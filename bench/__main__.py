@@ -11,14 +11,26 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import breakdown, console, export, fair, floor, machine, mailbox, pipeline, plots, questions, scaling
+from . import breakdown, console, export, fair, floor, logs, machine, mailbox, pipeline, plots, questions, scaling
 from .box import NoBox
 from .environment import ROOT, CannotInstall
 from .figures import Report
 from .gateway import contest as gateway
 from .stores import contest
 
-PARTS = ("console", "export", "fair", "gateway", "mailbox", "pipeline", "questions", "scaling", "stages", "stores")
+PARTS = (
+    "console",
+    "export",
+    "fair",
+    "gateway",
+    "logs",
+    "mailbox",
+    "pipeline",
+    "questions",
+    "scaling",
+    "stages",
+    "stores",
+)
 #: Parts that can be run only to see whether they work.
 WITH_TINY = ("gateway", "scaling", "stages", "stores")
 
@@ -77,6 +89,8 @@ def main() -> int:
                 gateway.measure(report, gateway_size, place, floor.build(place), with_peers)
             elif options.what == "scaling":
                 _report_scaling(report, scaling_size, place, options.plots, options.box)
+            elif options.what == "logs":
+                logs.measure(report, 100_000 if options.size == "quick" else 1_000_000, place)
             elif options.what == "stores":
                 contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:

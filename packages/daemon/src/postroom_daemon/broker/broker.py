@@ -30,6 +30,7 @@ from ..platform.clock import Now
 from ..platform.logs import about
 from ..policy.policies import Policies
 from ..stores.errors import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
+from ..stores.log.contract import LogDamaged
 from .engine_state import EngineState
 from .fair_scheduler import FairScheduler
 from .group import Group
@@ -40,7 +41,9 @@ from .transaction import Transaction
 log = logging.getLogger(__name__)
 
 #: Types of events that add to what is stored.
-_ADDING: Final = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED, EventType.PART_SET, EventType.BODY_SET})
+_ADDING: Final = frozenset(
+    {EventType.PUBLISHED, EventType.PART_APPENDED, EventType.PART_SET, EventType.BODY_SET, EventType.APPENDED}
+)
 #: Engine milliseconds between clock marks.
 MARK_EVERY_MS: Final = 3600 * 1000
 #: Engine milliseconds before the periodic tasks run again after a group with them has failed; and before those run
@@ -262,6 +265,8 @@ class Broker:
         except JournalRefused as refused:
             self._roll_back(transaction)
             self._refuse(requests, with_tasks, refused, refused.full)
+        except LogDamaged as error:
+            raise MustRecover(f"{error}; the next start puts it back from the journal, or reports it") from error
         except (StoreFull, StoreBusy) as busy:
             self._roll_back(transaction)
             self._refuse(requests, with_tasks, busy, isinstance(busy, StoreFull))
@@ -398,6 +403,8 @@ class Broker:
         request, work = self._working.popleft()
         try:
             next(work)
+        except LogDamaged as error:
+            raise MustRecover(str(error)) from error
         except StopIteration as ended:
             if ended.value is AGAIN:
                 self._scheduler.add([request])

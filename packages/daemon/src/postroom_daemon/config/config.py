@@ -184,6 +184,7 @@ def _check_directories(values: Mapping[str, Any]) -> None:
             "traffic.root",
             "filesystem.root",
             "hybrid.payloadRoot",
+            "logs.root",
             "snapshots.root",
             "paths.logRoot",
         ),
@@ -200,7 +201,8 @@ def _check_metrics_file(values: Mapping[str, Any], root: Path, config_file: Path
     if not values["metrics.file"]:
         return
     file = Path(os.path.realpath(os.path.dirname(values["metrics.file"])), os.path.basename(values["metrics.file"]))
-    keys = ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "snapshots.root")
+    keys = ["ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "snapshots.root"]
+    keys += ["logs.root"]
     database = os.path.realpath(values["sqlite.dbPath"])
     needed = [*(os.path.realpath(values[key]) for key in keys), os.path.realpath(config_file), str(root / "quarantine")]
     for place in (*needed, database, f"{database}-wal", f"{database}-shm"):

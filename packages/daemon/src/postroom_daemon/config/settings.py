@@ -231,6 +231,7 @@ class Settings:
         unused="leases and delays end when they are due",
     )
 
+    logs_root: Path = setting("logs.root", Path("data/logs"), "directory of the records of logs")
     journal_root: Path = setting("journal.root", Path("journal"), "directory of the journal")
     journal_durability: str = setting(
         "journal.durability",

@@ -1,7 +1,7 @@
 """apply: turns events into operations on the store. State changes in no other way.
 
 The fold decides nothing: every number is in the event. An event at or below ``store.applied`` was applied before and is
-skipped, so a replay may start anywhere before the end.
+skipped, so a replay may start anywhere before the end. The files of logs have an ``applied`` of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..model.facts import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
 from ..model.observer import UNOBSERVED, Observers
 from ..stores.base import Store
 from ..stores.errors import NotStored, StoreError
+from .fold_logs import fold_into_files
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, note_name, queue_of
 
@@ -50,6 +51,7 @@ def _apply(events: list[Event], store: Store, observers: Observers) -> None:
     event_id, type_ = event["id"], event["type"]
     if event_id != store.applied + 1:
         if event_id <= store.applied:
+            fold_into_files(event, store.logs)  # which may be behind the store
             return
         # Record the gap: nobody can say what these events changed.
         store.facts.put(FACT_LOSSES, with_loss(store.facts.get(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
@@ -64,6 +66,7 @@ def _apply(events: list[Event], store: Store, observers: Observers) -> None:
         store.folding = event_id
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
             OF_QUEUES[type_](event, store)
+        fold_into_files(event, store.logs)
         if "claim" in event:
             note_claim(event, store)
     elif "queue" in event:  # written by a newer version, and about something that this version stores

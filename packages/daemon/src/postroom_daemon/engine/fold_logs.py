@@ -73,6 +73,7 @@ def _delete_files(event: Event, logs: Logs) -> None:
 
 
 def _append_record(event: Event, logs: Logs) -> None:
+    logs.create(event["log"], event["queue"])  # if the event that created it was lost to damage
     logs.append(event["log"], event["id"], event["wallMs"], a2b_base64(event["record"]))
 
 
@@ -81,9 +82,16 @@ def _trim_records(event: Event, logs: Logs) -> None:
 
 
 #: The fold into the files of a log. Each does nothing if the files show it already.
-OF_LOG_FILES: Final[dict[str, Callable[[Event, Logs], None]]] = {
+_OF_FILES: Final[dict[str, Callable[[Event, Logs], None]]] = {
     EventType.QUEUE_CREATED: _create_files,
     EventType.QUEUE_DELETED: _delete_files,
     EventType.APPENDED: _append_record,
     EventType.TRIMMED: _trim_records,
 }
+
+
+def fold_into_files(event: Event, logs: Logs) -> None:
+    """Fold an event into the files of logs, unless it was before, or is about something else. Raises ``StoreError``."""
+    fold = _OF_FILES.get(event["type"])
+    if fold and event["id"] > logs.applied:
+        fold(event, logs)

@@ -28,7 +28,7 @@ from ..platform.files import Files, remove_all
 from ..platform.quarantine import Quarantine
 from ..root.locks import lock_root, lock_store
 from ..root.swap import replaced_name
-from ..stores.backends import beside, layout_of, make_store, opens, places
+from ..stores.backends import beside, layout_of, make_store_without_logs, opens, places
 from ..stores.base import Store
 from ..stores.errors import StoreError
 from .connect import no_root
@@ -94,7 +94,7 @@ def _check(config: Config, new: str) -> None:
 def _open_unfinished(target: Settings, head: Head, files: Files, quarantine: Quarantine) -> Store:
     """Open the store that is being filled. One that was filled from another state is removed first."""
     unfinished = beside(target, UNFINISHED)
-    store = make_store(unfinished, files, quarantine)
+    store = make_store_without_logs(unfinished, files, quarantine)
     try:
         store.open()
         if can_go_on(store, head):
@@ -104,7 +104,7 @@ def _open_unfinished(target: Settings, head: Head, files: Files, quarantine: Qua
         pass
     for place in places(unfinished):
         remove_all(place)
-    store = make_store(unfinished, files, quarantine)
+    store = make_store_without_logs(unfinished, files, quarantine)
     store.open()
     return store
 

@@ -73,6 +73,7 @@ class OpenRoot:
         if self.traffic:
             self.traffic.close()
         self.store.close()
+        self.store.logs.close()
         self.journal.close()
         self.reserve.close()
         self.locks.close()
@@ -144,6 +145,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)
+        store.logs.open()
+        opened.callback(store.logs.close)
         journal = _journal(config, files)
         opened.callback(journal.close)
         journal.open(_owner(store))
@@ -207,7 +210,12 @@ def _reserve(config: Config, files: Files) -> Reserve:
     """The reserve of the journal's file system; it also watches the store's, if that is another one."""
     settings = config.settings
     directory, device = settings.journal_root, settings.journal_root.stat().st_dev
-    stores = (settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root)
+    stores = (
+        settings.sqlite_db_path.parent,
+        settings.filesystem_root,
+        settings.hybrid_payload_root,
+        settings.logs_root,
+    )
     others = [path for path in stores if path.is_dir() and path.stat().st_dev != device]
     reserve = Reserve(directory, files, settings.storage_reserve_bytes, others)
     reserve.open()

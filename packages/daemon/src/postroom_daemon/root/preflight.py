@@ -15,7 +15,7 @@ from ..journal.recent import RECENT_NAME
 from ..journal.reserve import RESERVE_NAME
 from ..journal.segments import list_segments
 from ..platform.usable import CHANGE, first_unusable
-from ..stores.backends import places
+from ..stores.backends import places_with_logs
 from .locks import LOCK_NAME as ROOT_LOCK
 
 
@@ -27,7 +27,7 @@ def hindrance(config: Config) -> str:
 def _needed(config: Config) -> Iterator[tuple[Path, int]]:
     """Files and directories, parents first, and the access mode that each needs."""
     settings = config.settings
-    stores = places(settings)
+    stores = places_with_logs(settings)
     for directory in dict.fromkeys((config.root, settings.journal_root, *(path.parent for path in stores))):
         yield directory, CHANGE
     yield config.root / ROOT_LOCK, CHANGE

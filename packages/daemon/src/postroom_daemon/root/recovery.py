@@ -28,6 +28,7 @@ from ..platform.ids import Ids
 from ..platform.quarantine import Quarantine
 from ..stores.base import Store
 from ..stores.errors import NotStored, StoreError
+from .log_recovery import begin_with_logs, differing_logs
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Recovery:
 
     def run(self, clock: Clock) -> None:
         """Recover. Raises ``OSError``, ``StoreError``, and what the journal raises."""
+        begin_with_logs(self._store, self._journal)
         self._replay()
         self._quarantine_stretch()
         self._resume(clock)
@@ -74,7 +76,8 @@ class Recovery:
 
     def _replay(self) -> None:
         store, journal = self._store, self._journal
-        begin = max(1, min(store.applied + 1, journal.last_id - REMEMBERED_AFTER_RESTART))
+        folded = min(store.applied, store.logs.applied)
+        begin = max(1, min(folded + 1, journal.last_id - REMEMBERED_AFTER_RESTART))
         expected = store.applied + 1  # retention may have removed earlier ones
         current = store.applied == journal.last_id
         progress = Progress("replaying the journal: event", journal.last_id)
@@ -82,7 +85,7 @@ class Recovery:
         for request in journal.requests_from(begin, self._note_damage):
             expected = self._note(request, expected)
             progress.at(expected - 1)
-            if request.events[-1]["id"] > store.applied:
+            if request.events[-1]["id"] > folded:
                 self._fold(request.events)
                 if self._folded % REPLAY_BATCH == 0:
                     store.commit()
@@ -153,7 +156,7 @@ class Recovery:
             except (NotStored, IllegalTransition) as error:
                 # An earlier event was lost: this one stays in the journal, and the others are folded.
                 log.error("event %d cannot be folded: %s", event["id"], error)
-                self._store.applied = event["id"]
+                self._store.applied = max(self._store.applied, event["id"])
         self._folded += 1
 
     def _note_damage(self, damage: Damage) -> None:
@@ -192,7 +195,8 @@ class Recovery:
         store, journal = self._store, self._journal
         drafts: list[Draft] = []
         known = store.facts.get(FACT_EPOCH)
-        given = max(store.applied, 0 if self._had_store else journal.last_given, self._marked(known))
+        folded = max(store.applied, store.logs.newest())
+        given = max(folded, 0 if self._had_store else journal.last_given, self._marked(known))
         journal_ended = journal.last_id
         if given > journal_ended:
             log.error(
@@ -213,6 +217,7 @@ class Recovery:
             draft = _loss_draft(loss)
             if not any(draft.items() <= event.items() for event in self._reported):
                 drafts.append(draft)
+        drafts += differing_logs(store)
         if drafts:
             self._write(drafts, clock)
         if given > journal_ended:  # a replay would take what the store has of these events for lost

@@ -14,12 +14,22 @@ from .base import Store
 from .filesystem import names as fs_names
 from .filesystem.store import FilesystemStore
 from .hybrid.store import HybridStore
+from .log.disk import DiskWithLogs
+from .log.logs import LogFiles
 from .memory import MemoryStore
 from .sqlite.store import SqliteStore
 
 
 def make_store(settings: Settings, files: Files, quarantine: Quarantine) -> Store:
-    """The store of ``settings.backend``, not opened yet."""
+    """The store of ``settings.backend`` with its ``logs``, not opened yet; each is opened and closed by itself."""
+    store = make_store_without_logs(settings, files, quarantine)
+    store.logs = LogFiles(settings.logs_root, files, quarantine)
+    store.disk = DiskWithLogs(store, store.disk, store.logs)
+    return store
+
+
+def make_store_without_logs(settings: Settings, files: Files, quarantine: Quarantine) -> Store:
+    """The store of ``settings.backend``, not opened yet, to be filled or examined by itself."""
     if settings.backend == MemoryStore.name:
         return MemoryStore()
     if settings.backend == FilesystemStore.name:
@@ -103,6 +113,11 @@ def places(settings: Settings) -> list[Path]:
     return _places(layout_of(settings))
 
 
+def places_with_logs(settings: Settings) -> list[Path]:
+    """``places``, and the directory of the logs."""
+    return [settings.logs_root, *places(settings)]
+
+
 def every_place(settings: Settings) -> list[Path]:
     """``places`` of all backends."""
     return _places(every_layout(settings))
@@ -123,6 +138,7 @@ def beside(settings: Settings, suffix: str) -> Settings:
 
     return replace(
         settings,
+        logs_root=moved(settings.logs_root),
         filesystem_root=moved(settings.filesystem_root),
         sqlite_db_path=moved(settings.sqlite_db_path),
         hybrid_payload_root=moved(settings.hybrid_payload_root),

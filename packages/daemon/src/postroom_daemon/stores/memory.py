@@ -75,10 +75,12 @@ class MemoryStore(Store, Due, Pages, Bodies):
         self._applied_before = self.applied
         for one in self._participants:
             one.commit()
+        self.logs.commit()
 
     def rollback(self) -> None:
         for one in self._participants:
             one.rollback()
+        self.logs.rollback()
         self.applied = self.folding = self._applied_before
 
     # --- messages -------------------------------------------------------------------------------------------------

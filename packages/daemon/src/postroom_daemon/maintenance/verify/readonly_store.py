@@ -21,7 +21,7 @@ from ...model.lifecycle import IllegalTransition
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...root.cpp_data import exists, is_used, places_of
-from ...stores.backends import layout_of, make_store
+from ...stores.backends import layout_of, make_store_without_logs
 from ...stores.base import Store
 from ...stores.errors import NotStored, StoreDamaged
 from ...stores.sqlite.store import SqliteStore
@@ -120,7 +120,7 @@ def with_payloads(settings: Settings, workspace: Path) -> Settings:
 def open_readonly(quarantine_root: Path, settings: Settings) -> Iterator[ReadonlyStore]:
     """Open a store without changing it; a database must be a copy. Raises ``StoreError``, ``OSError``."""
     files, quarantine = ReadonlyFiles(), RecordingQuarantine(quarantine_root)
-    store = make_store(settings, files, quarantine)
+    store = make_store_without_logs(settings, files, quarantine)
     store.open()
     try:
         yield ReadonlyStore(store, settings, quarantine.noted, files.removed)
@@ -143,7 +143,7 @@ def dry_run(quarantine_root: Path, settings: Settings, workspace: Path, damaged:
         settings, damaged = replace(settings, backend=SqliteStore.name), False
     if not damaged:
         settings = replace(settings, sqlite_db_path=workspace / FOLDED_NAME)
-    store = make_store(settings, files, quarantine)
+    store = make_store_without_logs(settings, files, quarantine)
     try:
         _make(store, settings.journal_root, damaged)
     except StoreDamaged:  # the salvaged store is damaged as well: do without it

@@ -152,6 +152,7 @@ class FilesystemStore(Store):
         self._applied_before = self.applied
         for one in self._participants:
             one.commit()
+        self.logs.commit()
         self._order_keys.clear()
         self._bodies.forget_all()
         if self._group.entries:
@@ -191,6 +192,7 @@ class FilesystemStore(Store):
     def rollback(self) -> None:
         for one in self._participants:
             one.rollback()
+        self.logs.rollback()
         self.applied = self.folding = self._applied_before
         touched, order_keys = list(self._group.entries), list(self._order_keys)
         self._group.clear()

@@ -7,7 +7,7 @@ journal beside that of the store, with an ``applied`` of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from ..errors import StoreError
 
@@ -70,8 +70,12 @@ class Logs:
     #: The last event folded into what was on disk when it was opened. An append of it or an earlier event changes
     #: nothing.
     applied: int = 2**63
-    #: Whether nothing was on disk when it was opened.
+    #: Whether it stores anything.
+    keeps: ClassVar[bool] = False
+    #: Whether there has never been a log.
     is_new: bool = True
+    #: Whether it was known, when it was opened, which logs there are; if not, those that were found are there.
+    had_state: bool = False
 
     def open(self) -> None:
         """Make it usable."""

@@ -123,6 +123,7 @@ class SqliteStore(Store):
             self.bodies.clear()
         for one in self._participants:
             one.commit()
+        self.logs.commit()
         if self._unwritten.is_much:
             self.flush()
         self.book.trim()
@@ -131,6 +132,7 @@ class SqliteStore(Store):
         self._forget_reads()
         for one in self._participants:
             one.rollback()
+        self.logs.rollback()
         self.applied = self.folding = self._applied_before
         self._unwritten.rollback()
 
