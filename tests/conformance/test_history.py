@@ -257,7 +257,7 @@ def _phase(message: Message) -> str:
 
 
 History.TestCase.settings = settings(
-    max_examples=3000 if LONG else 40,
+    max_examples=3000 if LONG else 28,
     stateful_step_count=100 if LONG else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
