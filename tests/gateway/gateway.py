@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tests.wire.daemon import PATIENCE_S, wait_until
+from tests.wire.forked import Forked
 
 _DOOR = re.compile(r"door (\S+) at \S+ port (\d+)")
 _OBSERVED = re.compile(r"health and metrics at http://[0-9.]+:(\d+)")
@@ -71,7 +72,7 @@ class Gateway:
         self._lane = lane
         self._environment = dict(os.environ) | (environment or {})
         self.ports: dict[str, int] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notified.settimeout(PATIENCE_S)
         self._notified.bind(str(directory / "notify"))
@@ -86,21 +87,18 @@ class Gateway:
     # --- the process --------------------------------------------------------------------------------------------------
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process, "the gateway was not started"
         return self._process
 
     def start(self, sockets: Sequence[socket.socket] = (), ready: bool = True) -> Gateway:
         """Start it, with listening sockets as the service manager passes them, and wait until it is ready."""
         started_at = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with self.log_path.open("ab") as log:
-            command = [sys.executable, "-m", "postroom_gateway", "run", "--config", str(self.file)]
-            fds = [one.fileno() for one in sockets]
-            if fds:
-                command = [sys.executable, "-c", _PASSING, ",".join(map(str, fds)), *command]
-            self._process = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stderr=log, pass_fds=fds
-            )
+        words = ["run", "--config", str(self.file)]
+        if sockets:
+            self._process = self._executed(words, [one.fileno() for one in sockets])
+        else:
+            self._process = Forked(words, self._environment, self.log_path, "postroom_gateway")
         if not ready:
             return self
         self.wait_notified("READY=1")
@@ -109,6 +107,14 @@ class Gateway:
         for port in _OBSERVED.findall(text):
             self.ports["observe"] = int(port)
         return self
+
+    def _executed(self, words: list[str], fds: list[int]) -> subprocess.Popen[bytes]:
+        """A process that has these descriptors from 3 on."""
+        command = [sys.executable, "-c", _PASSING, ",".join(map(str, fds)), sys.executable, "-m", "postroom_gateway"]
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                [*command, *words], env=self._environment, stdin=subprocess.DEVNULL, stderr=log, pass_fds=fds
+            )
 
     def wait_notified(self, line: str) -> None:
         """Wait until it has sent the service manager a line."""

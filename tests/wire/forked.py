@@ -1,4 +1,4 @@
-"""Daemons and other commands of ``postroomd`` that start fast: forked from a process that has imported everything."""
+"""Daemons, gateways, and commands of ``postroomd``, that start fast: forked from a process that has all imported."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from threading import Lock
 
-#: Everything that a daemon imports, also what it imports only when it comes to it.
+#: Everything that a daemon or a gateway imports, also what it imports only when it comes to it.
 PRELOADED = [
     "jsonschema_rs",
     "postroom_daemon.cli.postroomd",
@@ -23,6 +24,8 @@ PRELOADED = [
     "postroom_daemon.maintenance.verify",
     "postroom_daemon.platform.simulated_clock",
     "postroom_daemon.service.loop",
+    "postroom_gateway.cli",
+    "postroom_gateway.service",
     "watchdog.observers.inotify_c",
 ]
 
@@ -37,13 +40,17 @@ def _server() -> ForkServerContext:
 
 
 class Forked:
-    """A process that runs ``postroomd`` with these words, as ``python -m postroom_daemon`` would; used as a ``Popen``.
+    """A process that runs ``postroomd`` with these words, as ``python -m postroom_daemon`` would, or another program of
+    ours; used as a ``Popen``.
 
     ``environment`` is all that it has of an environment; what it says goes behind what is in ``log``.
     """
 
-    def __init__(self, words: list[str], environment: dict[str, str], log: Path) -> None:
-        self._process = _server().Process(target=_run, args=(words, environment, str(log), str(log)), daemon=True)
+    def __init__(
+        self, words: list[str], environment: dict[str, str], log: Path, program: str = "postroom_daemon"
+    ) -> None:
+        arguments = (words, environment, str(log), str(log), os.devnull, program)
+        self._process = _server().Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid
         self.pid: int = self._process.pid
@@ -58,12 +65,15 @@ class Forked:
         connection.wait([self._process.sentinel], timeout)
         ended = self.poll()
         if ended is None:
-            raise subprocess.TimeoutExpired(["postroomd"], timeout or 0)
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
         return ended
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -81,7 +91,14 @@ def run_command(words: list[str], environment: dict[str, str], data: bytes = b""
         return subprocess.CompletedProcess(words, process.exitcode, output.read_bytes(), errors.read_bytes())
 
 
-def _run(words: list[str], environment: dict[str, str], output: str, errors: str, given: str = os.devnull) -> None:
+def _run(
+    words: list[str],
+    environment: dict[str, str],
+    output: str,
+    errors: str,
+    given: str = os.devnull,
+    program: str = "postroom_daemon",
+) -> None:
     """In the new process."""
     sys.stdin.close()
     os.dup2(os.open(given, os.O_RDONLY), 0)
@@ -90,11 +107,10 @@ def _run(words: list[str], environment: dict[str, str], output: str, errors: str
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), stream)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["postroomd", *words]
-
-    from postroom_daemon.cli import main
-
+    name = "postroomd" if program == "postroom_daemon" else program.replace("_", "-")
+    sys.argv = [name, *words]
+    main = import_module(f"{program}.cli").main
     try:
-        main(words, prog_name="postroomd")
+        main(words, prog_name=name)
     finally:
         atexit._run_exitfuncs()  # a process of multiprocessing ends without them
