@@ -32,7 +32,7 @@ from .conftest import PACKAGE, ROOT
 #: Public names of ``Client`` that are no commands.
 BESIDE_COMMANDS = {
     *("call", "client_id", "close", "is_daemon_running", "prepare", "send"),
-    *("consume", "publish_many", "reply", "drop_all", "reprocess_all", "request", "worker"),
+    *("consume", "publish_many", "reply", "drop_all", "reprocess_all", "request", "tail", "worker"),
 }
 DOCS = ROOT / "docs" / "client.md"
 

@@ -9,8 +9,9 @@ from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
 
 #: What an unknown key is told that there is.
 TOP_LEVEL = (
-    "abandon, deduplication, dlq, done, draftingSec, expireAfterIdleSec, gatherWindowSec, limits, orderedSec, priority,"
-    " retry, statistics, targetFallbackSec, ttlAction, ttlSec, validation, visibilityTimeoutSec"
+    "abandon, deduplication, dlq, done, draftingSec, expireAfterIdleSec, gatherWindowSec, kind, limits, log,"
+    " orderedSec, pipe, priority, retry, statistics, targetFallbackSec, ttlAction, ttlSec, validation,"
+    " visibilityTimeoutSec"
 )
 
 
@@ -44,6 +45,11 @@ def test_without_layers_the_defaults_apply():
         "validation": {"schema": {}, "onFailure": "reject"},
         "statistics": {"enabled": False},
         "expireAfterIdleSec": 0,
+        "kind": "queue",
+        "log": {
+            "retentionHours": 0, "retentionBytes": 0, "keepUnread": True, "segmentBytes": 67108864, "expireAtMs": 0,
+        },
+        "pipe": {"to": []},
     }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.ids import Ids
 from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 from postroom_daemon.stores.base import Store
+from postroom_daemon.stores.log.records import records_of
 
 #: All requests that a test runs together are one group.
 ONE_GROUP = {"limits.groupRequests": "65536", "limits.groupBytes": str(2**30)}
@@ -258,6 +259,7 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
         "done": {name: [entry.key for entry in store.pages.scan(name, State.DONE, (), 1000)[0]] for name in queues},
         "next": {name: getattr(store.next_ready(name, "c1"), "key", None) for name in queues},
         "oldest": {name: getattr(store.pages.oldest_ready(name), "key", None) for name in queues},
+        "records": {name: list(all_records(store, name)) for name in queues},
         "facts": {name: store.facts.get(name) for name in ("epoch", "pins")},
     }
 
@@ -269,6 +271,14 @@ def seen_in(bench: Bench) -> dict[str, Any]:
     store.due.promote(bench.live.clock.now().engine, 1000)
     store.commit()
     return picture(store, sorted({event["key"] for event in bench.events() if "key" in event}))
+
+
+def all_records(store: Store, name: str) -> Iterator[tuple[int, int, bytes]]:
+    """Wall time, position and block of every record of a log."""
+    record, after = store.queue(name), 0
+    while record and record.log and (page := store.logs.read(record.log.created, after, 1000, 10**6)).records:
+        yield from records_of(page.raw)
+        after = page.last
 
 
 def all_queues(store: Store) -> Iterator[str]:

@@ -29,6 +29,15 @@ def test_one_answer_has_no_rates_and_two_have() -> None:
     assert (model.queues["alarms"].in_rate, model.queues["alarms"].out_rate) == (10.0, 2.0)
 
 
+def test_a_log_shows_its_records_and_how_fast_they_are_appended() -> None:
+    model = Model()
+    log = {"created": 7, "records": 12, "bytes": 3400, "readers": 2}
+    for at, appended in ((1000, 10), (3000, 12)):
+        model.take("queues", reported(at, at, {**queue(), "totals": {"appended": appended}, "log": log}), at)
+    shown = model.queues["alarms"]
+    assert (shown.is_log, shown.records, shown.bytes, shown.readers, shown.in_rate) == (True, 12, 3400, 2, 1.0)
+
+
 @given(counts, counts, st.integers(1, 10**6), st.integers(-5, 5))
 def test_no_rate_is_negative(before: dict[str, int], after: dict[str, int], span_ms: int, events: int) -> None:
     model = Model()

@@ -33,6 +33,8 @@ _EVENTS = {
     "set_policy_patterns": "policy_patterns_set", "activate": "activated", "abandon": "died",
     "purge": "dropped", "delete_queue": "queue_deleted", "drain": "drain_set", "quarantine_dlq": "quarantined",
     "drop_dlq": "dropped", "publish_batch": "published", "ack_batch": "acked", "nack_batch": "retried",
+    "append": "appended", "create_queue": "queue_created", "move_reader": "reader_moved",
+    "delete_reader": "reader_deleted",
     "ack_and_publish": "published", "set_schedule": "schedule_set", "delete_schedule": "schedule_deleted",
 }  # fmt: skip
 #: The error for a receipt, by the event that ended its lease.

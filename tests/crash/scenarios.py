@@ -214,6 +214,23 @@ def _headers(client: Client) -> None:
         client.ask("abandon", messageKey=other, reason="no longer needed")
 
 
+def _in_log(command: str, **payload: Any) -> Scenario:
+    """A scenario about a log with records and a reader."""
+
+    def scenario(client: Client) -> None:
+        steps: dict[str, Fields] = {
+            "create_queue": {"createWith": {"kind": "log"}},
+            "append": {"messages": [{"message": "one " + "x" * 60}, {"message": {"n": 2}}]},
+            "move_reader": {"reader": "r", "position": 0},
+            command: payload,
+        }
+        for before, fields in steps.items():
+            if client.ask(before, queue="log", **fields).code != "OK":
+                break
+
+    return scenario
+
+
 def _draft(client: Client) -> None:
     """Parts of two drafts, one of which becomes ready, is set again and delivered."""
     key = client.ask("draft", queue="drafted", parts=["head", "tail"], name="first").data.get("messageKey")
@@ -308,6 +325,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "activate": _activate,
     "abandon": _abandon,
     "headers": _headers,
+    "create_queue": _asking("create_queue", queue="made", createWith={"kind": "log"}),
+    "append": _in_log("read"),
+    "move_reader": _in_log("list_readers"),
+    "delete_reader": _in_log("delete_reader", reader="r"),
+    "delete_log": _in_log("delete_queue", discard=True),
     "draft": _draft,
     "set": _set,
     "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),

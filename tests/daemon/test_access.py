@@ -24,6 +24,7 @@ from tests.daemon.access_rules import ALICE, BOB, FORBIDDEN, Fields, allow, as_u
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "permissions.md"
 MINE: Final = "mine"
+LOG: Final = "mine, a log"
 ALL: Final = [verb.value for verb in Verb]
 
 
@@ -54,6 +55,8 @@ class Prepared:
         held = as_user(bench, ALICE, "consume_next", queue=MINE).data
         bench.do("hold", messageKey=keys[2])
         bench.do("set_schedule", name="each morning", queue=MINE, cron="0 5 * * *")
+        bench.do("append", queue=LOG, message="x", createWith={})
+        bench.do("move_reader", queue=LOG, reader="one", position=0)
         one: Fields = {"messageKey": held["message"]["messageKey"], "leaseId": held["lease"]["leaseId"]}
         message: Fields = {"queue": MINE, "message": "x"}
         letter = {"messageKey": dead["message"]["messageKey"]}
@@ -63,6 +66,12 @@ class Prepared:
             Command.PUBLISH_BATCH: {"messages": [message]},
             Command.DRAFT: {"queue": MINE, "parts": ["a"]},
             Command.SET: {"messageKey": draft, "part": "a", "message": "x"},
+            Command.APPEND: {"queue": LOG, "message": "x"},
+            Command.READ: {"queue": LOG},
+            Command.MOVE_READER: {"queue": LOG, "reader": "r", "position": 0},
+            Command.DELETE_READER: {"queue": LOG, "reader": "one"},
+            Command.LIST_READERS: {"queue": LOG},
+            Command.CREATE_QUEUE: {"queue": "mine, new"},
             Command.CONSUME_NEXT: {"queue": MINE},
             Command.ACK: one,
             Command.ACK_BATCH: {"items": [one]},

@@ -291,14 +291,16 @@ def test_each_line_begins_with_the_local_time_if_configured():
 
 def test_local_has_every_command_and_every_field_of_the_protocol():
     commands = {command.name: command for command in cli_local.LOCAL_COMMANDS}
-    policy, schedule = commands.pop("policy"), commands.pop("schedule")
-    assert isinstance(policy, click.Group) and isinstance(schedule, click.Group)
+    policy, schedule, log = (commands.pop(name) for name in ("policy", "schedule", "log"))
+    assert isinstance(policy, click.Group) and isinstance(schedule, click.Group) and isinstance(log, click.Group)
+    assert sorted(log.commands) == ["append", "delete-reader", "move-reader", "read", "readers"]
     assert sorted(policy.commands) == ["get", "patterns", "set", "set-patterns"] and sorted(schedule.commands) == [
         "delete",
         "list",
         "set",
     ]
-    assert len(commands) + len(policy.commands) + len(schedule.commands) == len(set(Command) - TOOL_COMMANDS)
+    grouped = sum(len(group.commands) for group in (policy, schedule, log))
+    assert len(commands) + grouped == len(set(Command) - TOOL_COMMANDS)
     options = {option for parameter in commands["publish"].params for option in parameter.opts}
     assert {"--queue", "--message", "--attributes", "--priority", "--delay", "--target", "--msg-version"} <= options
     assert len(commands["publish"].params) == len(FIELDS[Command.PUBLISH]) + len(_OWN_OPTIONS)

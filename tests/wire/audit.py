@@ -13,7 +13,7 @@ from tests.wire.daemon import Daemon
 #: Events that put a message back, and so explain that it is delivered again.
 EXPLANATIONS = ("retried", "released", "reprocessed")
 #: Why a message may end that is not leased.
-UNDELIVERED = ("BODY_LOST", "MESSAGE_EXPIRED", "QUEUE_FULL", "VALIDATION_ERROR")
+UNDELIVERED = ("BODY_LOST", "MESSAGE_EXPIRED", "QUEUE_FULL", "VALIDATION_ERROR", "APPENDED")
 
 
 @dataclass

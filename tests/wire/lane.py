@@ -122,7 +122,7 @@ class LaneClient:
 def as_in_mailbox(answer: Fields, bodies: bytes) -> Fields:
     """An answer with its bodies where the mailbox has them."""
     data = answer.get("data", {})
-    messages = data.get("messages")
+    messages = data.get("messages") or data.get("records")
     entries = [data, *(messages if isinstance(messages, list) else ())]
     places = [place for one in entries for place in (one, one.get("message"), one.get("originalMessage"))]
     for message in places:

@@ -2,6 +2,7 @@
 
 from ._codec import Binary
 from ._delivery import Delivery, Reject, Retry
+from ._records import Record
 from ._request import Request
 from .client import Client
 from .errors import (
@@ -28,12 +29,16 @@ from .errors import (
     ParseError,
     PartNotFound,
     Paused,
+    PositionNotFound,
+    PositionTrimmed,
     PostroomError,
+    QueueExists,
     QueueFull,
     QueueNotEmpty,
     QueueNotFound,
     QuotaExceeded,
     RateLimited,
+    ReaderNotFound,
     RequestRejected,
     RequestTimeout,
     RequestWithdrawn,
@@ -44,6 +49,7 @@ from .errors import (
     UnknownCommand,
     ValidationFailed,
     WorkerFailed,
+    WrongKind,
 )
 
 __version__ = "0.2.0"
@@ -75,12 +81,17 @@ __all__ = [
     "ParseError",
     "PartNotFound",
     "Paused",
+    "PositionNotFound",
+    "PositionTrimmed",
     "PostroomError",
+    "QueueExists",
     "QueueFull",
     "QueueNotEmpty",
     "QueueNotFound",
     "QuotaExceeded",
     "RateLimited",
+    "ReaderNotFound",
+    "Record",
     "Reject",
     "Request",
     "RequestRejected",
@@ -94,5 +105,6 @@ __all__ = [
     "UnknownCommand",
     "ValidationFailed",
     "WorkerFailed",
+    "WrongKind",
     "__version__",
 ]

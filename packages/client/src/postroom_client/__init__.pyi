@@ -1,5 +1,6 @@
 from ._codec import Binary
 from ._delivery import Delivery, Reject, Retry
+from ._records import Record
 from ._request import Request
 from .client import Client
 from .errors import (
@@ -26,12 +27,16 @@ from .errors import (
     ParseError,
     PartNotFound,
     Paused,
+    PositionNotFound,
+    PositionTrimmed,
     PostroomError,
+    QueueExists,
     QueueFull,
     QueueNotEmpty,
     QueueNotFound,
     QuotaExceeded,
     RateLimited,
+    ReaderNotFound,
     RequestRejected,
     RequestTimeout,
     RequestWithdrawn,
@@ -42,6 +47,7 @@ from .errors import (
     UnknownCommand,
     ValidationFailed,
     WorkerFailed,
+    WrongKind,
 )
 
 __version__: str
@@ -73,12 +79,17 @@ __all__ = [
     "ParseError",
     "PartNotFound",
     "Paused",
+    "PositionNotFound",
+    "PositionTrimmed",
     "PostroomError",
+    "QueueExists",
     "QueueFull",
     "QueueNotEmpty",
     "QueueNotFound",
     "QuotaExceeded",
     "RateLimited",
+    "ReaderNotFound",
+    "Record",
     "Reject",
     "Request",
     "RequestRejected",
@@ -92,5 +103,6 @@ __all__ = [
     "UnknownCommand",
     "ValidationFailed",
     "WorkerFailed",
+    "WrongKind",
     "__version__",
 ]

@@ -11,8 +11,12 @@ _ENVELOPE_BYTES = 4096
 
 def encode_messages(messages, queue_required=False):
     """Return dicts with the arguments of ``publish`` as items. Raises ``InvalidArgument``."""
-    replaced = () if queue_required else ("queue",)
-    return [_encode_item("publish", message, replaced) for message in _check_list(messages, "messages")]
+    return encode_items("publish", messages, () if queue_required else ("queue",))
+
+
+def encode_items(command, messages, replaced):
+    """Return dicts with the arguments of ``command`` as items. Raises ``InvalidArgument``."""
+    return [_encode_item(command, message, replaced) for message in _check_list(messages, "messages")]
 
 
 def split_messages(messages, max_request_bytes):
@@ -66,6 +70,6 @@ def _encode_item(command, options, replaced=()):
     """Return an item with the wire's field names. ``replaced`` are options that the request may give instead."""
     if not isinstance(options, dict):
         raise InvalidArgument("an item must be a dict with the arguments of %s, not %r" % (command, options))
-    if command == "publish" and "message" not in options:
-        raise InvalidArgument("publish needs message")
+    if command in ("publish", "append") and "message" not in options:
+        raise InvalidArgument("%s needs message" % command)
     return encode_payload(command, options, replaced)

@@ -411,7 +411,7 @@ def error_of_connection(data):
 def _put_bodies(data, body, request_id):
     """Give the messages of an answer their bodies, as the mailbox has them."""
     view, start = memoryview(body), 0
-    entries = data.get("messages")
+    entries = data.get("messages") or data.get("records")
     entries = [data] + (entries if isinstance(entries, list) else [])
     try:
         for message in [one for entry in entries for one in _messages_in(entry)]:

@@ -8,6 +8,7 @@ from ._lane import Lane
 from ._mailbox import Mailbox
 from ._process_local import ProcessLocal
 from ._protocol import DEAD_DIR, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
+from ._records import encode_records, tail, with_records
 from ._request import check_timeout, create_client_id, create_request
 from .errors import InvalidArgument, LeaseExpired, PostroomError
 
@@ -106,6 +107,16 @@ class Client(object):
         trace = about.traceparent if isinstance(about, Delivery) else None
         return self.call(command, encode_payload(command, options), timeout, traceparent=trace)
 
+    def _wait_within(self, wait_ms, timeout):
+        """Return how long a request may wait, and its timeout, which leaves time for the answer."""
+        if wait_ms is not None:
+            check_kind("integer", wait_ms, "wait_ms")
+        if wait_ms and timeout is None:
+            timeout = self.timeout + wait_ms / 1000.0
+        elif wait_ms:
+            wait_ms = min(wait_ms, int(check_timeout(timeout) * 900))
+        return wait_ms, timeout
+
     def _settle(self, command, message, lease_id, timeout, **options):
         """Send a command that ends the lease of ``message``: a ``Delivery``, a message key, or None with a lease id."""
         key, lease = split_lease(message, lease_id)
@@ -188,12 +199,7 @@ class Client(object):
         Without ``timeout``, the call may last the client's timeout longer than the wait. With it, the wait is cut to
         nine tenths of the timeout, which leaves time for the answer.
         """
-        if wait_ms is not None:
-            check_kind("integer", wait_ms, "wait_ms")
-        if wait_ms and timeout is None:
-            timeout = self.timeout + wait_ms / 1000.0
-        elif wait_ms:
-            wait_ms = min(wait_ms, int(check_timeout(timeout) * 900))
+        wait_ms, timeout = self._wait_within(wait_ms, timeout)
         for is_last in (False, True):
             try:
                 data = self._send(
@@ -381,7 +387,67 @@ class Client(object):
 
         return reply(self, message, body, {"attributes": attributes, "type": type}, ttl_ms)
 
+    # Logs: records that stay, and many readers.
+
+    def append(
+        self, queue, message=None, attributes=None, encoding=None, content_type=None, messages=None, delay_ms=None,
+        create_with=None, timeout=None
+    ):
+        """Append a record to a log: text, ``Binary``, or any value that JSON has; ``attributes`` is a dict of strings.
+        ``messages`` instead appends several, all or none: dicts with these four arguments. Returns ``first`` and
+        ``last``, their positions, and ``count``; with ``delay_ms``, they are appended later, and ``messageKeys`` are
+        those of the delayed messages until then. ``create_with`` is a policy for a new log."""
+        items = encode_records(messages)
+        if items is None:
+            return self._send(
+                "append", timeout, queue=queue, message=message, attributes=attributes, encoding=encoding,
+                content_type=content_type, delay_ms=delay_ms, create_with=create_with
+            )
+        return self._send("append", timeout, queue=queue, messages=items, delay_ms=delay_ms, create_with=create_with)
+
+    def read(
+        self, queue, after=None, reader=None, start=None, since_ms=None, max=None, max_bytes=None, exact=None,
+        if_trimmed=None, wait_ms=None, wait_lock=True, payload_as="value", timeout=None
+    ):
+        """Return the next records of a log, ``max`` (100) at most, waiting up to ``wait_ms`` for one: after the
+        position ``after``, that of a ``reader``, from the "oldest" or behind the "newest" (``start``), or from a Unix
+        time on. ``records`` is a list of ``Record``; ``last`` is the position after which to continue. Nothing is
+        changed: ``move_reader`` records what was processed.
+
+        Raises ``PositionTrimmed`` if records after the position are no longer kept, unless ``if_trimmed`` is "skip".
+        """
+        wait_ms, timeout = self._wait_within(wait_ms, timeout)
+        data = self._send(
+            "read", timeout, queue=queue, after=after, reader=reader, start=start, since_ms=since_ms, max=max,
+            max_bytes=max_bytes, exact=exact, if_trimmed=if_trimmed, wait_ms=wait_ms,
+            wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as
+        )
+        return with_records(data)
+
+    def tail(self, queue, reader=None, wait_ms=20000, **options):
+        """Yield the records of a log without end, as ``read`` with these options begins and continues; with ``wait_ms``
+        0 only those that there are. ``reader`` moves behind records once the next ones are asked for: what was not
+        processed is read again by the next ``tail``."""
+        return tail(self, queue, reader, dict(options, wait_ms=wait_ms))
+
+    def move_reader(self, queue, reader, position, timeout=None):
+        """Record that a reader of a log has processed all records up to ``position``. A new name makes a reader."""
+        return self._send("move_reader", timeout, queue=queue, reader=reader, position=position)
+
+    def delete_reader(self, queue, reader, timeout=None):
+        """Delete a reader of a log."""
+        return self._send("delete_reader", timeout, queue=queue, reader=reader)
+
+    def list_readers(self, queue, timeout=None):
+        """Return the readers of a log, each with its position."""
+        return self._send("list_readers", timeout, queue=queue)
+
     # Queues and single messages: look, and operate.
+
+    def create_queue(self, queue, create_with=None, must_be_new=None, timeout=None):
+        """Create a queue with a policy; ``{"kind": "log"}`` makes it a log. Raises ``QueueExists`` if there is one,
+        unless ``must_be_new`` is False."""
+        return self._send("create_queue", timeout, queue=queue, create_with=create_with, must_be_new=must_be_new)
 
     def status(self, queue, timeout=None):
         """Return the backlog, the policy and the pauses of one queue."""

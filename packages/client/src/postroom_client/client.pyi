@@ -6,6 +6,7 @@ from typing_extensions import Self
 
 from ._delivery import Delivery
 from ._processing import ProcessingContext
+from ._records import Record
 from ._request import Request
 
 class Client:
@@ -276,6 +277,47 @@ class Client:
         type: str | None = None,
         ttl_ms: int | None = None,
     ) -> bool: ...
+    def append(
+        self,
+        queue: str,
+        message: Any = None,
+        attributes: str | Mapping[str, str] | None = None,
+        encoding: str | None = None,
+        content_type: str | None = None,
+        messages: Iterable[Mapping[str, Any]] | None = None,
+        delay_ms: int | None = None,
+        create_with: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
+    def read(
+        self,
+        queue: str,
+        after: int | None = None,
+        reader: str | None = None,
+        start: str | None = None,
+        since_ms: int | None = None,
+        max: int | None = None,
+        max_bytes: int | None = None,
+        exact: bool | None = None,
+        if_trimmed: str | None = None,
+        wait_ms: int | None = None,
+        wait_lock: bool = True,
+        payload_as: str = "value",
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
+    def tail(self, queue: str, reader: str | None = None, wait_ms: int = 20000, **options: Any) -> Iterator[Record]: ...
+    def move_reader(
+        self, queue: str, reader: str, position: int, timeout: float | None = None
+    ) -> dict[str, Any]: ...
+    def delete_reader(self, queue: str, reader: str, timeout: float | None = None) -> dict[str, Any]: ...
+    def list_readers(self, queue: str, timeout: float | None = None) -> dict[str, Any]: ...
+    def create_queue(
+        self,
+        queue: str,
+        create_with: Mapping[str, Any] | None = None,
+        must_be_new: bool | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
     def status(self, queue: str, timeout: float | None = None) -> dict[str, Any]: ...
     def list_queues(
         self,

@@ -97,6 +97,14 @@ class QueueNotFound(ServerError):
     """ERR_QUEUE_NOT_FOUND: the queue does not exist."""
 
 
+class QueueExists(ServerError):
+    """ERR_QUEUE_EXISTS: a queue or log has this name already. Nothing was changed."""
+
+
+class WrongKind(ServerError):
+    """ERR_WRONG_KIND: the command is for a queue, and this is a log, or the other way round. Nothing was changed."""
+
+
 class MessageNotFound(ServerError):
     """ERR_MESSAGE_NOT_FOUND: the message was acknowledged or dropped, or never existed."""
 
@@ -153,6 +161,18 @@ class PartNotFound(ServerError):
     """ERR_PART_NOT_FOUND: the message has no part of this name."""
 
 
+class PositionTrimmed(ServerError):
+    """ERR_POSITION_TRIMMED: records after this position are no longer kept: the reader was overtaken."""
+
+
+class PositionNotFound(ServerError):
+    """ERR_POSITION_NOT_FOUND: the log has no record at this position."""
+
+
+class ReaderNotFound(ServerError):
+    """ERR_READER_NOT_FOUND: the log has no reader of this name."""
+
+
 class QueueNotEmpty(ServerError):
     """ERR_QUEUE_NOT_EMPTY: a queue with messages cannot be deleted. Nothing was changed."""
 
@@ -184,6 +204,8 @@ ERRORS_BY_CODE = {
     "ERR_TIMEOUT": DeadlineExpired,
     "ERR_FORBIDDEN": Forbidden,
     "ERR_QUEUE_NOT_FOUND": QueueNotFound,
+    "ERR_QUEUE_EXISTS": QueueExists,
+    "ERR_WRONG_KIND": WrongKind,
     "ERR_MESSAGE_NOT_FOUND": MessageNotFound,
     "ERR_LEASE_EXPIRED": LeaseExpired,
     "ERR_LEASE_MISMATCH": LeaseMismatch,
@@ -198,6 +220,9 @@ ERRORS_BY_CODE = {
     "ERR_MESSAGE_TOO_LARGE": MessageTooLarge,
     "ERR_DUPLICATE_MESSAGE": DuplicateMessage,
     "ERR_PART_NOT_FOUND": PartNotFound,
+    "ERR_POSITION_TRIMMED": PositionTrimmed,
+    "ERR_POSITION_NOT_FOUND": PositionNotFound,
+    "ERR_READER_NOT_FOUND": ReaderNotFound,
     "ERR_QUEUE_NOT_EMPTY": QueueNotEmpty,
     "ERR_SCHEDULE_NOT_FOUND": ScheduleNotFound,
     "ERR_STORAGE_FULL": StorageFull,

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import ConfigurationError
-from .protocol import DELAY_MS_LIMIT, RETRY_LIMIT_LIMIT, VISIBILITY_MS_LIMIT, queue_name_problem
+from .protocol import (
+    DELAY_MS_LIMIT,
+    PIPE_TARGETS_LIMIT,
+    RETRY_LIMIT_LIMIT,
+    VISIBILITY_MS_LIMIT,
+    WALL_MS_LIMIT,
+    queue_name_problem,
+)
 from .settings import Setting, flatten
 
 BACKOFFS: Final = ("exponential", "linear", "fixed")
 RETURNS: Final = ("place", "end")
 KEPT: Final = ("none", "headers", "message")
+KINDS: Final = ("queue", "log")
 
 _SHORTEST_S: Final = 0.001
 _LONGEST_LEASE_S: Final = VISIBILITY_MS_LIMIT // 1000
@@ -170,6 +178,39 @@ POLICY_KEYS: Final = (
         0,
         _LONGEST_DELAY_S,
     ),
+    Setting(
+        "kind",
+        str,
+        "queue",
+        "what is created under a name that does not exist: a queue, or a log, whose records stay for many readers",
+        choices=KINDS,
+        corrected=None,
+    ),
+    Setting("log.retentionHours", float, 0, "hours after which records are removed (0: never)", 0, 24 * 36500),
+    Setting(
+        "log.retentionBytes", int, 0, "bytes of records above which the oldest are removed (0: no limit)", 0, _MOST
+    ),
+    Setting(
+        "log.keepUnread",
+        bool,
+        True,
+        "remove no record that a named reader has not processed; a log that is full of these takes no more",
+    ),
+    Setting(
+        "log.segmentBytes",
+        int,
+        64 * 1024 * 1024,
+        "size at which a file of the log ends, at most an eighth of retentionBytes; whole files are removed",
+        4096,
+        2**32,
+    ),
+    Setting(
+        "pipe.to",
+        list,
+        [],
+        "names to which everything is passed on: the logs of a queue, or the queues of a log, at most 16",
+    ),
+    Setting("log.expireAtMs", int, 0, "Unix time (ms) at which the log is deleted (0: never)", 0, WALL_MS_LIMIT),
 )
 _BY_PATH: Final = {key.key: key for key in POLICY_KEYS}
 
@@ -189,6 +230,13 @@ def read_layer(policy: Mapping[str, Any], where: str, warn: Callable[[str], None
     problem = queue_name_problem(layer.get("dlq.queue") or "unset")
     if problem:
         raise ConfigurationError(f"{where}.dlq.queue: {problem}")
+    targets = layer.get("pipe.to", [])
+    if len(targets) > PIPE_TARGETS_LIMIT or len(targets) != len({*map(str, targets)}):
+        raise ConfigurationError(f"{where}.pipe.to: expected at most {PIPE_TARGETS_LIMIT} different names")
+    for target in targets:
+        problem = queue_name_problem(target) if type(target) is str else "must be a string"
+        if problem:
+            raise ConfigurationError(f"{where}.pipe.to: a name {problem}")
     return layer
 
 
@@ -254,6 +302,13 @@ class Policy:
     on_invalid: str
     measured: bool
     expire_after_idle_ms: int
+    kind: str
+    log_retention_ms: int
+    log_retention_bytes: int
+    log_keep_unread: bool
+    log_segment_bytes: int
+    log_expire_at_ms: int
+    pipe_to: list[str]
 
     @classmethod
     def from_layers(cls, *layers: Layer) -> Policy:
@@ -305,6 +360,13 @@ class Policy:
             on_invalid=flat["validation.onFailure"],
             measured=flat["statistics.enabled"],
             expire_after_idle_ms=_or_never(flat["expireAfterIdleSec"]),
+            kind=flat["kind"],
+            log_retention_ms=_or_never(flat["log.retentionHours"] * 3600),
+            log_retention_bytes=flat["log.retentionBytes"],
+            log_keep_unread=flat["log.keepUnread"],
+            log_segment_bytes=flat["log.segmentBytes"],
+            log_expire_at_ms=flat["log.expireAtMs"],
+            pipe_to=flat["pipe.to"],
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -357,6 +419,15 @@ class Policy:
             "validation": {"schema": self.schema, "onFailure": self.on_invalid},
             "statistics": {"enabled": self.measured},
             "expireAfterIdleSec": _seconds(self.expire_after_idle_ms),
+            "kind": self.kind,
+            "log": {
+                "retentionHours": _hours(self.log_retention_ms),
+                "retentionBytes": self.log_retention_bytes,
+                "keepUnread": self.log_keep_unread,
+                "segmentBytes": self.log_segment_bytes,
+                "expireAtMs": self.log_expire_at_ms,
+            },
+            "pipe": {"to": self.pipe_to},
         }
 
 
@@ -393,6 +464,11 @@ def _or_never(seconds: float) -> int:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
+
+
+def _hours(milliseconds: int) -> float:
+    whole, rest = divmod(milliseconds, 3600 * 1000)
+    return milliseconds / (3600 * 1000) if rest else whole
 
 
 def _seconds(milliseconds: int) -> float:

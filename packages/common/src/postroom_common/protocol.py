@@ -69,6 +69,11 @@ DRAFT_BYTES_LIMIT: Final = REQUEST_BYTES_CEILING
 #: The priority below all numbers.
 NO_PRIORITY: Final = -(2**31) - 1
 
+#: Maximum number of targets of a pipe, of readers of a log, and of the bytes of the records in one answer.
+PIPE_TARGETS_LIMIT: Final = 16
+READERS_LIMIT: Final = 1000
+READ_BYTES_LIMIT: Final = 4 * 1024 * 1024
+
 REQUESTS_DIR: Final = "requests"
 #: The socket of the lane, in the root of the mailbox, and its version; see docs/lane.md.
 LANE_SOCKET: Final = "lane.sock"
@@ -86,6 +91,7 @@ class Command(StrEnum):
     PUBLISH_BATCH = "publish_batch"
     DRAFT = "draft"
     SET = "set"
+    APPEND = "append"
     CONSUME_NEXT = "consume_next"
     ACK = "ack"
     ACK_BATCH = "ack_batch"
@@ -96,6 +102,10 @@ class Command(StrEnum):
     EXTEND_LEASE = "extend_lease"
     ACTIVATE = "activate"
     ABANDON = "abandon"
+    READ = "read"
+    MOVE_READER = "move_reader"
+    DELETE_READER = "delete_reader"
+    LIST_READERS = "list_readers"
     STATUS = "status"
     HEALTH = "health"
     METRICS = "metrics"
@@ -114,6 +124,7 @@ class Command(StrEnum):
     UNHOLD = "unhold"
     MOVE = "move"
     PURGE = "purge"
+    CREATE_QUEUE = "create_queue"
     DELETE_QUEUE = "delete_queue"
     PAUSE = "pause"
     RESUME = "resume"
@@ -186,6 +197,16 @@ class ErrorCode(StrEnum):
         "The command needs an existing queue, and no queue has this name.",
         "Check the name with list_queues. publish and set_policy create a queue.",
     )
+    QUEUE_EXISTS = (
+        "ERR_QUEUE_EXISTS",
+        "A queue or log has this name already. Nothing was changed.",
+        "Use another name, or use what exists.",
+    )
+    WRONG_KIND = (
+        "ERR_WRONG_KIND",
+        "The command is for a queue, and this is a log, or the other way round. Nothing was changed.",
+        "Use the command that the text names.",
+    )
     MESSAGE_NOT_FOUND = (
         "ERR_MESSAGE_NOT_FOUND",
         "No message has this key: it was acknowledged or dropped, or never existed.",
@@ -256,6 +277,21 @@ class ErrorCode(StrEnum):
         "The message has no part of this name.",
         "Check the name: a draft has the parts with which it was made.",
     )
+    POSITION_TRIMMED = (
+        "ERR_POSITION_TRIMMED",
+        "Records after this position are no longer kept: the reader was overtaken.",
+        "Read with ifTrimmed skip, which continues at the oldest record. The text names it.",
+    )
+    POSITION_NOT_FOUND = (
+        "ERR_POSITION_NOT_FOUND",
+        "The log has no record at this position.",
+        "Check the position: it is that of a record of this log, as append and read return them.",
+    )
+    READER_NOT_FOUND = (
+        "ERR_READER_NOT_FOUND",
+        "The log has no reader of this name.",
+        "Check the name with list_readers. move_reader creates a reader.",
+    )
     QUEUE_NOT_EMPTY = (
         "ERR_QUEUE_NOT_EMPTY",
         "The queue still has messages, so it was not deleted. Nothing was changed.",
@@ -316,6 +352,7 @@ class ReasonCode(StrEnum):
     PURGED = "PURGED"
     ABANDONED = "ABANDONED"
     DRAFT_EXPIRED = "DRAFT_EXPIRED"
+    APPENDED = "APPENDED"
 
 
 class Kind(StrEnum):
@@ -414,6 +451,8 @@ _IF_STATE = Field(
 _DRY_RUN = Field("dryRun", Kind.FLAG, "change nothing; only count", default=False)
 _AFTER = Field("after", Kind.TEXT, "continue after this position: next of the previous page", default="")
 _PREVIEW = Field("previewBytes", Kind.INTEGER, "number of body bytes to show", default=256, low=0, high=65536)
+_LOG = Field("queue", Kind.QUEUE, "name of the log", required=True)
+_READER = Field("reader", Kind.TEXT, "name of the reader", required=True, high=NAME_LIMIT)
 _OPERATION = Field("operation", Kind.TEXT, "consume or publish", default="consume")
 _LIMIT = Field("limit", Kind.INTEGER, "maximum number of entries to return", default=100, low=1, high=PAGE_LIMIT)
 
@@ -533,6 +572,103 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _CONSUMER,
         _LEASE_QUEUE,
         _ANY_HOLDER,
+    ),
+    Command.APPEND: (
+        _LOG,
+        Field(
+            "message",
+            Kind.VALUE,
+            "the body of the record: a string is stored byte for byte, any other value as an equal JSON value",
+            default="{}",
+        ),
+        Field("attributes", Kind.ATTRIBUTES, "application headers: an object of strings", default="{}"),
+        _ENCODING,
+        _CONTENT_TYPE,
+        Field(
+            "messages",
+            Kind.ARRAY,
+            f"instead of message: 1 to {BATCH_LIMIT:,} objects with message, attributes, encoding and contentType",
+        ),
+        Field(
+            "delayMs",
+            Kind.INTEGER,
+            "milliseconds after which the records are appended",
+            default=0,
+            low=0,
+            high=DELAY_MS_LIMIT,
+        ),
+        Field("createWith", Kind.OBJECT, "policy with which the log is created if it does not exist; {}: without one"),
+    ),
+    Command.READ: (
+        _LOG,
+        Field(
+            "after",
+            Kind.INTEGER,
+            "only records after this position; 0, as without it: from the oldest on",
+            low=0,
+            high=2**63 - 1,
+        ),
+        Field("reader", Kind.TEXT, "instead of after: only records after the position of this reader", high=NAME_LIMIT),
+        Field("start", Kind.TEXT, "instead of after: oldest or newest, which is after all records that there are"),
+        Field(
+            "sinceMs",
+            Kind.INTEGER,
+            "instead of after: only records appended at this Unix time (ms) or later",
+            low=0,
+            high=WALL_MS_LIMIT,
+        ),
+        Field("max", Kind.INTEGER, "maximum number of records to return", default=100, low=1, high=PAGE_LIMIT),
+        Field(
+            "maxBytes",
+            Kind.INTEGER,
+            "maximum size of the records to return; the first is returned whatever its size",
+            default=READ_BYTES_LIMIT,
+            low=1,
+            high=READ_BYTES_LIMIT,
+        ),
+        Field("exact", Kind.FLAG, "refuse a position, other than 0, at which the log has no record", default=False),
+        Field(
+            "ifTrimmed",
+            Kind.TEXT,
+            "what to do if records after the position are no longer kept: error, or skip them",
+            default="error",
+        ),
+        Field(
+            "waitMs",
+            Kind.INTEGER,
+            "milliseconds to wait if there is no record",
+            default=0,
+            low=0,
+            high=WAIT_MS_LIMIT,
+        ),
+        Field(
+            "waitLock", Kind.FLAG, "true if the client holds flock on its request file while it waits", default=False
+        ),
+        Field(
+            "payloadAs",
+            Kind.TEXT,
+            "text, value or none, as for consume_next; raw, over the lane: all records as they are stored",
+            default="text",
+        ),
+    ),
+    Command.MOVE_READER: (
+        _LOG,
+        _READER,
+        Field(
+            "position",
+            Kind.INTEGER,
+            "position of the last record that it has processed; 0: none",
+            required=True,
+            low=0,
+            high=2**63 - 1,
+        ),
+    ),
+    Command.DELETE_READER: (_LOG, _READER),
+    Command.LIST_READERS: (_LOG,),
+    Command.CREATE_QUEUE: (
+        _QUEUE,
+        Field("createWith", Kind.OBJECT, 'policy with which it is created; {"kind": "log"}: as a log'),
+        Field("mustBeNew", Kind.FLAG, "refuse if the queue exists", default=True),
     ),
     Command.CONSUME_NEXT: (
         _QUEUE,

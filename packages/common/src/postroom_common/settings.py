@@ -21,6 +21,7 @@ _EXPECTED: Final = {
     float: "number",
     bool: "boolean",
     dict: "object",
+    list: "array",
 }
 _TRUE: Final = ("true", "yes", "on", "1")
 _FALSE: Final = ("false", "no", "off", "0")

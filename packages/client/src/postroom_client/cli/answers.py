@@ -199,6 +199,41 @@ def _event_details(event):
     return u", ".join(details)
 
 
+def _describe_append(data):
+    if "messageKeys" in data:
+        left = short_duration(remaining(data, "availableAtEngineMs", data))
+        return u"%s appended in %s: %s" % (cell(data.get("count")), left, u", ".join(map(cell, data["messageKeys"])))
+    if data.get("count") == 1:
+        return u"position " + cell(data.get("last"))
+    return u"%s records, positions %s to %s" % tuple(cell(data.get(name)) for name in ("count", "first", "last"))
+
+
+def _describe_records(data):
+    rows = []
+    for one in data.get("records") or []:
+        attributes = one.get("attributes")
+        shown = u"-" if attributes in (None, {}, u"{}") else cell(attributes)
+        rows.append([cell(one.get("position")), moment(one.get("wallMs")), shown, cell(one.get("payload"))])
+    if not rows:
+        return u"no records after position " + cell(data.get("last"))
+    text = table([u"position", u"time", u"attributes", u"body"], rows)
+    return text if data.get("last") == data.get("end") else text + u"\ncontinue with --after " + cell(data.get("last"))
+
+
+def _describe_readers(data):
+    rows = []
+    for one in data.get("readers") or []:
+        state = u"overtaken" if one.get("isOvertaken") else u"behind" if one.get("isBehind") else u"at the end"
+        rows.append([cell(one.get("reader")), cell(one.get("position")), state])
+    return table([u"reader", u"position", u"state"], rows) if rows else u"no readers"
+
+
+def _describe_reader(data):
+    if data.get("deleted"):
+        return u"deleted"
+    return u"%s is at position %s" % (cell(data.get("reader")), cell(data.get("position")))
+
+
 def _describe_hold(data):
     if data.get("state") == "delayed":
         return u"delayed: delivered in %s" % short_duration(remaining(data, "availableAtEngineMs", data))
@@ -232,6 +267,11 @@ _DESCRIBERS = {
     "publish": _describe_publish,
     "draft": _describe_publish,
     "set": _describe_hold,
+    "append": _describe_append,
+    "read": _describe_records,
+    "list_readers": _describe_readers,
+    "move_reader": _describe_reader,
+    "delete_reader": _describe_reader,
     "publish_batch": _describe_results,
     "ack_batch": _describe_results,
     "nack_batch": _describe_results,

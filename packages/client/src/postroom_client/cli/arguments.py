@@ -1,6 +1,7 @@
 """The parser of the command line: commands, options, exit statuses."""
 
 import argparse
+import json
 import re
 
 from .. import __version__
@@ -142,10 +143,32 @@ def _expand(arguments):
         return before + [ALIASES[word[0]]] + rest
     if word and word[0].startswith("--") and any(one.split("=")[0] == "--message" for one in word + rest):
         return before + ["publish"] + word + rest
+    if word == ["log"]:
+        return before + _expand_log(rest)
     if word != ["policy"] or not rest or {"-h", "--help"}.union(_second_words("policy")).intersection(rest):
         return arguments
     option = [] if rest[0].startswith("-") else ["--queue"]
     return before + ["policy", "get"] + option + rest
+
+
+def _expand_log(rest):
+    """Expand ``log WORD NAME`` to ``log WORD --queue NAME``, and the words create, delete, tail and pipe to those that
+    they are short for."""
+    if rest[:1] == ["pipe"] and len(rest) > 1:
+        options = [number for number, one in enumerate(rest) if one.startswith("-")] + [len(rest)]
+        names, rest = rest[1 : options[0]], rest[options[0] :]
+        pipe = json.dumps({"pipe": {"to": names[1:]}})
+        return ["policy", "set", "--queue"] + names[:1] + ["--policy", pipe] + rest
+    if len(rest) > 1 and not rest[1].startswith("-"):
+        rest = [rest[0], "--queue"] + rest[1:]
+    return _LOG_WORDS.get(rest[0] if rest else None, ["log"] + rest[:1]) + rest[1:]
+
+
+_LOG_WORDS = {
+    "create": ["create-queue", "--log"],
+    "delete": ["delete-queue", "--discard"],
+    "tail": ["log", "read", "--follow"],
+}
 
 
 def _position_of_word(arguments):
@@ -240,12 +263,18 @@ def _add_fields(parser, command, lenient):
     add = parser.add_argument
     if command == "set_schedule":
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
-    elif command in ("publish", "set"):
+    elif command in ("publish", "set", "append"):
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
         add("--binary", action="store_true", help="the message is bytes: send them as base64")
     elif command == "consume_next":
         add("--ack", action="store_true", help="acknowledge the message after printing it")
         add("--raw", action="store_true", help="print only the body, unchanged")
+    elif command == "read":
+        add("--follow", action="store_true", help="show further records as they are appended, until interrupted")
+        add("--move", action="store_true", help="with --reader: move it behind the records that were shown")
+        add("--raw", action="store_true", help="print only the bodies, unchanged")
+    elif command == "create_queue":
+        add("--log", action="store_true", help="create a log, whose records stay for many readers")
     elif command in ("purge", "drop_dlq"):
         add("--yes", action="store_true", help="do not ask for confirmation")
     elif command == "reprocess_dlq":
@@ -259,7 +288,13 @@ def _add_fields(parser, command, lenient):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 
 
-_CHOICES = {"payloadAs": ("text", "value", "none"), "operation": ("consume", "publish"), "format": ("prometheus",)}
+_CHOICES = {
+    "start": ("oldest", "newest"),
+    "ifTrimmed": ("error", "skip"),
+    "payloadAs": ("text", "value", "none"),
+    "operation": ("consume", "publish"),
+    "format": ("prometheus",),
+}
 _METAVARS = {"integer": "N", "number": "N", "queue name": "NAME", "string or object": "JSON"}
 
 

@@ -21,6 +21,11 @@ SUBCOMMANDS = (
     ("extend", "extend_lease", "extend a lease"),
     ("activate", "activate", "begin to work on a message whose lease is ordered"),
     ("abandon", "abandon", "give up a message in whatever state: it becomes a dead letter"),
+    ("log append", "append", "append records to a log"),
+    ("log read", "read", "show records of a log; with --follow, on and on"),
+    ("log readers", "list_readers", "list the readers of a log"),
+    ("log move-reader", "move_reader", "record up to which position a reader has processed a log"),
+    ("log delete-reader", "delete_reader", "delete a reader of a log"),
     ("status", "status", "show the backlog, policy and pauses of a queue"),
     ("queues", "list_queues", "list the queues"),
     ("statistics", "queue_statistics", "show rates and waiting times of queues"),
@@ -37,6 +42,7 @@ SUBCOMMANDS = (
     ("unhold", "unhold", "undo hold"),
     ("move", "move", "move messages to another queue"),
     ("purge", "purge", "remove messages from a queue"),
+    ("create-queue", "create_queue", "create a queue, or with --log a log"),
     ("delete-queue", "delete_queue", "delete a queue that is empty, or with its messages"),
     ("pause", "pause", "stop consuming from a queue; with --publish, stop publishing to it"),
     ("resume", "resume", "undo pause"),
@@ -69,7 +75,11 @@ DIRECTORIES = (
     ("dead_dir", "name of its directory of rejected requests"),
 )
 #: First words of commands that have two, and their help.
-GROUPS = {"policy": "show or set policies", "schedule": "publish messages at given times"}
+GROUPS = {
+    "policy": "show or set policies",
+    "log": "append and read records that stay (also: create, delete, tail, pipe)",
+    "schedule": "publish messages at given times",
+}
 
 #: Help of ``postroom work``, which is not a command of the protocol.
 WORK = "run a program for each message of a queue"
@@ -86,7 +96,7 @@ SHORT_OPTIONS = {
 #: Fields whose own name would mean something else as an option.
 _NOT_BY_OWN_NAME = ("version", "waitLock")
 #: Fields that are true by default: the option turns them off.
-_ON_BY_DEFAULT = ("waitLock", "quarantined", "draining")
+_ON_BY_DEFAULT = ("waitLock", "quarantined", "draining", "mustBeNew")
 
 #: Keys of a filter; `docs/protocol.md` explains them.
 FILTER_KEYS = (
@@ -150,6 +160,15 @@ _PAGE_LIMIT = "do one page of at most so many messages (without it: all pages)"
 
 #: Help of an option of one command, where other commands with that option have another.
 HELP_OF = {
+    ("append", "messages"): "JSON array of objects with message, attributes, encoding and contentType, or @FILE, or - "
+    "for standard input; instead of --message",
+    ("append", "delayMs"): "milliseconds after which the records are appended (0)",
+    ("append", "createWith"): "JSON object, or @FILE: policy with which the log is created if it does not exist ({}: "
+    "without one)",
+    ("read", "waitMs"): "milliseconds to wait for a record (0: do not wait)",
+    ("read", "after"): "only records after this position (0, the default: from the oldest on)",
+    ("create_queue", "createWith"): "JSON object, or @FILE: policy of the queue",
+    ("create_queue", "mustBeNew"): "no error if the queue exists",
     ("nack", "delayMs"): "with --requeue: milliseconds before the retry (default: by the queue's policy)",
     ("publish", "queuePattern"): "regular expression: publish to every queue in whose name it is found",
     ("consume_next", "queuePattern"): "regular expression: consume from any queue in whose name it is found",

@@ -9,6 +9,9 @@ from .._compat import ordered_dict
 from .._protocol import FIELDS, REQUEST_BYTES_DEFAULT
 from .names import option_names
 
+#: How long a request of ``log read --follow`` waits for a record.
+_FOLLOW_MS = 20000
+
 
 class UsageError(Exception):
     """The command line is wrong; the text says why."""
@@ -29,14 +32,18 @@ def payload_of(options):
     for number, item in enumerate(fields.get("messages") or ()):
         if isinstance(item, dict) and "message" not in item:
             raise UsageError("--messages: item %d (the first is 0) has no message" % number)
-    if options.command in ("publish", "set"):
+    if options.command in ("publish", "set") or (options.command == "append" and "messages" not in fields):
         _complete_publish(options, fields)
     elif options.command == "draft":
         _complete_attributes(fields, as_value=False)
     elif options.command == "set_schedule" and "message" in fields:
         options.binary = False
         _complete_publish(options, fields)
-    elif options.command == "consume_next":
+    elif options.command == "create_queue" and options.log:
+        fields["createWith"] = dict(fields.get("createWith") or {}, kind="log")
+    elif options.command in ("consume_next", "read"):
+        if options.command == "read" and options.follow:
+            fields.setdefault("waitMs", _FOLLOW_MS)
         if fields.get("waitMs"):
             fields.setdefault("waitLock", True)
         else:

@@ -36,6 +36,8 @@ _READ_ONLY = ("status", "health", "metrics", "list_queues", "list_dlq", "count_d
     "list_consumers",
     "queue_statistics",
     "list_schedules",
+    "read",
+    "list_readers",
 )
 
 
@@ -67,6 +69,8 @@ def _run(arguments):
             return _run_work(options, program, as_json)
         payload = payload_of(options)
         with _connect(options) as client:
+            if options.command == "read":
+                return _read(client, options, word, payload, as_json)
             data = _send(client, options, payload)
             if data is None:
                 write(u"nothing was done", sys.stderr)
@@ -91,6 +95,24 @@ def _run_work(options, program, as_json):
     if as_json:
         _write_json({"ok": True, "command": "work", "data": {"messages": count}})
     return EXIT_OK
+
+
+def _read(client, options, word, payload, as_json):
+    """Show records of a log; with --follow until the user interrupts it."""
+    reader = payload.get("reader")
+    if options.move and reader is None:
+        raise UsageError("--move needs --reader")
+    while True:
+        data = _send(client, options, payload)
+        if data.get("records") or not options.follow:
+            _print_answer(options, word, payload, data, as_json)
+        if data.get("records") and options.move:
+            client.move_reader(payload["queue"], reader, data["last"])
+        if not options.follow:
+            return EXIT_OK if data.get("records") else EXIT_NOTHING
+        for name in ("reader", "start", "sinceMs", "exact"):
+            payload.pop(name, None)
+        payload["after"] = data["last"]
 
 
 def _connect(options):
@@ -127,7 +149,7 @@ def _call(client, command, payload, timeout_s):
         return client.call(command, payload, timeout_s)
     except RequestTimeout as error:
         text = "no answer in %g s" % timeout_s
-        if command in ("publish", "publish_batch"):
+        if command in ("publish", "publish_batch", "append"):
             text += ": it may have been executed; publishing again may store it twice"
         elif command not in _READ_ONLY:
             text += ": it may have been executed"
@@ -150,7 +172,8 @@ def _print_answer(options, word, payload, data, as_json):
     if as_json:
         _write_json({"ok": True, "command": word, "data": data})
     elif getattr(options, "raw", False):
-        for one in data.get("messages") or [data]:
+        records = [{"message": one} for one in data.get("records") or ()]
+        for one in records or data.get("messages") or [data]:
             _write_body(one)
     else:
         write(describe(options.command, data) + next_page(options, word, payload, data))

@@ -10,7 +10,7 @@ from ..i18n import tr
 from .action_log import LogEntry
 from .model import Queue
 from .records import Record
-from .text import age, clean, cut, figure, fit
+from .text import age, clean, cut, figure, fit, size
 from .times import moment
 from .views import ENDING_MS, short_key
 
@@ -73,6 +73,7 @@ def detail_lines(
         clean(queue.name),
         *_paused(queue, events, wall_ms),
         f"{tr('ready')} {figure(queue.ready)}  {tr('delayed')} {figure(queue.delayed)}  {tr('held')} {queue.held}",
+        *([_log(queue)] if queue.is_log else []),
         *([f"{tr('gathering')} {figure(queue.gathering)}"] if queue.gathering else []),
         *([f"{tr('ordered')} {figure(queue.ordered)}"] if queue.ordered else []),
         *([f"{tr('done')} {figure(queue.done)}"] if queue.done else []),
@@ -86,6 +87,11 @@ def detail_lines(
         *_operator_actions(queue.name, events, entries, wall_ms),
     ]
     return [cut(line, cells) for line in lines]
+
+
+def _log(queue: Queue) -> str:
+    text = tr("log: {records} records, {size}, {readers} readers")
+    return text.format(records=figure(queue.records), size=size(queue.bytes), readers=queue.readers)
 
 
 def _paused(queue: Queue, events: AdminEvents, wall_ms: int) -> Iterator[str]:

@@ -28,7 +28,8 @@ MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError,
 
 @dataclass(slots=True)
 class Queue:
-    """A queue as the last answer describes it. Rates are messages per second, None until there are two answers."""
+    """A queue or log as the last answer describes it. Rates are messages per second, None until there are two answers.
+    The ``bytes`` of a log are those of its records."""
 
     name: str
     ready: int = 0
@@ -38,6 +39,9 @@ class Queue:
     done: int = 0
     ordered: int = 0
     drafting: int = 0
+    is_log: bool = False
+    records: int = 0
+    readers: int = 0
     held: int = 0
     dead: int = 0
     publish_paused: bool = False
@@ -168,11 +172,14 @@ def _updated(queue: Queue, entry: Mapping[str, Any], span_s: float) -> Queue:
     queue.dead, queue.done = int(entry["dlq"]), int(entry.get("done") or 0)
     queue.publish_paused, queue.consume_paused = bool(paused.get("publish")), bool(paused.get("consume"))
     queue.oldest_ready_ms = entry.get("oldestReadyAgeMs")
-    queue.bytes, queue.reasons = int(entry.get("bytes") or 0), dict(entry.get("reasons") or {})
+    log = entry.get("log") or {}
+    queue.is_log = bool(log)
+    queue.records, queue.readers = int(log.get("records") or 0), int(log.get("readers") or 0)
+    queue.bytes, queue.reasons = int((log or entry).get("bytes") or 0), dict(entry.get("reasons") or {})
     queue.totals = dict(entry.get("totals") or {})
     queue.trend.append(queue.backlog)
     if before and span_s > 0:
-        queue.in_rate = _rate(before, queue.totals, "published", span_s)
+        queue.in_rate = _rate(before, queue.totals, "appended" if queue.is_log else "published", span_s)
         queue.out_rate = _rate(before, queue.totals, "acked", span_s)
         queue.in_trend.append(queue.in_rate)
         queue.out_trend.append(queue.out_rate)

@@ -20,6 +20,8 @@ from ..model.cursors import Cursors
 from ..model.facts import CLAIM_END
 from ..model.records import Entry
 from ..stores.errors import StoreError
+from .periodic_logs import DUE_LOGS, append_due
+from .periodic_pipes import has_more_to_pass_on, pass_on
 from .periodic_queues import count_usage, look_at_queues
 from .schedule_firing import fire_schedules
 
@@ -61,7 +63,7 @@ def end_dedup_keys(context: Context) -> Iterator[list[Draft]]:
 
 def has_more(cursors: Cursors) -> bool:
     """Whether the tasks of each group have something to do that is not due at a time."""
-    return bool(cursors.get(_LEFT))
+    return bool(cursors.get(_LEFT) or cursors.get(DUE_LOGS) or has_more_to_pass_on(cursors))
 
 
 def end_more_dedup_keys(context: Context) -> Iterator[list[Draft]]:
@@ -71,6 +73,12 @@ def end_more_dedup_keys(context: Context) -> Iterator[list[Draft]]:
         context.cursors[_LEFT] = len(claims) == _CLAIMS_A_GROUP
         if claims:
             yield _ended(claims)
+
+
+def pass_more_on(context: Context) -> Iterator[list[Draft]]:
+    """Go on with the pipes that have more to pass on."""
+    if has_more_to_pass_on(context.cursors):
+        yield from pass_on(context)
 
 
 def _over(context: Context, limit: int) -> list[list[str]]:
@@ -134,13 +142,14 @@ def expired(context: Context, entry: Entry) -> list[Draft]:
     return died(context, entry, failure(entry, ReasonCode.MESSAGE_EXPIRED, text))
 
 
-EACH_GROUP: Final[tuple[Task, ...]] = (end_leases, expire_messages, end_more_dedup_keys)
+EACH_GROUP: Final[tuple[Task, ...]] = (end_leases, expire_messages, end_more_dedup_keys, append_due, pass_more_on)
 EACH_SECOND: Final[tuple[Task, ...]] = (
     follow_wall_clock,
     fire_schedules,
     look_at_queues,
     end_dedup_keys,
     count_usage,
+    pass_on,
 )
 
 #: The cursor that names the task that failed last.

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any, Final, NamedTuple
 
-from postroom_common.events import EventType
 from postroom_common.protocol import ReasonCode, State
 
 from ..engine.context import Context, Draft
 from ..engine.selection import dead_letters
+from ..engine.verbs.addresses import queue_deleted
 from ..engine.verbs.terminations import QUARANTINED, dropped
 from ..model.records import Entry, QueueRecord
 from ..policy.policies import Policies
+from .periodic_logs import NEVER, look_at_log
+from .periodic_pipes import note_pipe
 
 #: Queues that one turn looks at; a round over all of them takes as many turns as it needs.
 _QUEUES_A_TURN: Final = 100
 _ROUND: Final = "queues: the round over all of them"
 _COUNTED: Final = "queues: their messages, as last counted"
-#: An engine time that never comes.
-_NEVER: Final = 2**63
 
 
 class _Round(NamedTuple):
@@ -46,20 +46,23 @@ def look_at_queues(context: Context) -> Iterator[list[Draft]]:
     if last and last.is_complete and last[:2] == present and context.now.engine < last.due:
         return
     if last is None or last.is_complete:
-        last = _Round(*present, after="", counts={}, due=_NEVER, is_complete=False)
+        last = _Round(*present, after="", counts={}, due=NEVER, is_complete=False)
     page = store.pages.queues(last.after, _QUEUES_A_TURN)
     after, is_complete = page[-1].name if page else "", len(page) < _QUEUES_A_TURN
     turn = last._replace(after=after, due=0, is_complete=is_complete)
     cursors[_ROUND] = turn  # if a queue cannot be looked at, the next turn continues behind these
     counts, due, asked = Counter(last.counts), last.due, _Asked(context)
     for record in page:
+        note_pipe(context, record)
+        if record.log:
+            due = min(due, (yield from look_at_log(context, record)))
         if any(record.counts.values()):
             for state, number in record.counts.items():
                 counts[state] += number
             due = min(due, (yield from _drop_old_dead_letters(context, record)))
             if record.counts[State.DONE]:
                 due = min(due, (yield from _drop_old_done(context, record)))
-        else:
+        elif not record.log:
             due = min(due, (yield from _delete_if_idle(context, record, asked)))
     cursors[_ROUND] = turn._replace(counts=dict(counts), due=due)
     if is_complete:
@@ -95,14 +98,14 @@ def _delete_if_idle(context: Context, record: QueueRecord, asked: _Asked) -> Gen
     now, name = context.now.engine, record.name
     keep_ms = context.policies.effective(name, record).expire_after_idle_ms
     if not keep_ms or record.publish_paused or record.consume_paused:
-        return _NEVER
+        return NEVER
     if context.subscriptions.on(name):
         return now + keep_ms
     due = record.used + keep_ms
     if due <= now:
         due = max(due, asked.last(name) + keep_ms)
     if due <= now:
-        yield [{"type": EventType.QUEUE_DELETED, "queue": name, "reason": "idle"}]
+        yield [queue_deleted(record, "idle")]
     return due
 
 
@@ -133,7 +136,7 @@ def _drop_old_dead_letters(context: Context, record: QueueRecord) -> Generator[l
     places: dict[str, _Place] = context.cursors.setdefault(_PLACES, {})
     place = places.pop(record.name, _Place())
     if not record.counts[State.DEAD]:
-        return _NEVER
+        return NEVER
     due = place.rests_until
     if context.now.engine >= due:
         place, due = yield from _look_through(context, record, place)
@@ -158,7 +161,7 @@ def _look_through(
     policy, now = context.policies.effective(record.name, record), context.now.engine
     retention_ms = round(policy.retention_days * _DAY_MS)
     surplus = record.counts[State.DEAD] - policy.dlq_max_messages if policy.dlq_max_messages else 0
-    removed, stay, after, due = 0, place.stay, place.after, _NEVER
+    removed, stay, after, due = 0, place.stay, place.after, NEVER
     page = dead_letters(context.store, [record.name], after)
     entry = next(page, None)
     for _ in range(_LOOKS_A_QUEUE):
@@ -193,7 +196,7 @@ def _drop_old_done(context: Context, record: QueueRecord) -> Generator[list[Draf
     keep_ms, most = round(policy.done_retention_days * _DAY_MS), policy.done_max_messages
     surplus = record.counts[State.DONE] - most if most else 0
     if surplus <= 0 and not keep_ms:
-        return _NEVER
+        return NEVER
     page, following = context.store.pages.scan(record.name, State.DONE, (), _REMOVED_A_QUEUE)
     for entry in page:
         if keep_ms and entry.dead_at + keep_ms <= now:
@@ -201,9 +204,9 @@ def _drop_old_done(context: Context, record: QueueRecord) -> Generator[list[Draf
         elif surplus > 0:
             yield dropped(entry, ReasonCode.QUEUE_FULL, "more messages that are done than its queue keeps")
         else:
-            return entry.dead_at + keep_ms if keep_ms else _NEVER
+            return entry.dead_at + keep_ms if keep_ms else NEVER
         surplus -= 1
-    return now if following else _NEVER
+    return now if following else NEVER
 
 
 def _dropped(entry: Entry, old: bool) -> list[Draft]:

@@ -21,6 +21,7 @@ from ..engine.verbs.consume import Expired, QueueMissing
 from ..engine.verbs.settle import body_lost, undelivered
 from ..model.principal import Account, Principal
 from ..model.request import Answer, Request, body_bytes
+from ..model.subscriptions import Subscription
 from ..platform.clock import Now
 from ..platform.logs import about
 from ..policy.access_rules import Verb
@@ -28,6 +29,7 @@ from ..stores.errors import BodyLost, BodyUnread
 from .engine_state import EngineState
 from .group import Group
 from .periodic import EACH_GROUP, EACH_SECOND, expired, has_more, steps_of
+from .periodic_logs import note_due_log
 from .waiting import is_busy, subscribe, woken_by
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ _OF_MESSAGES: Final = frozenset(
         Command.PUBLISH_BATCH,
         Command.DRAFT,
         Command.SET,
+        Command.APPEND,
         Command.CONSUME_NEXT,
         Command.ACK,
         Command.ACK_BATCH,
@@ -61,7 +64,7 @@ _OF_MESSAGES: Final = frozenset(
 #: By their own names, as nearly all requests have them.
 _COMMANDS: Final = {command.value: command for command in Command}
 #: Used for every request, and slow to look up in their class.
-_PUBLISH, _CONSUME_NEXT, _ACK = Command.PUBLISH, Command.CONSUME_NEXT, Command.ACK
+_PUBLISH, _CONSUME_NEXT, _ACK, _READ = Command.PUBLISH, Command.CONSUME_NEXT, Command.ACK, Command.READ
 #: Refusals that depend on the moment and not on the request: a repeat is executed.
 _TRANSIENT: Final = frozenset(
     {ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.QUOTA_EXCEEDED, ErrorCode.ANSWER_LOST}
@@ -85,6 +88,7 @@ class Transaction:
         self._shared: Context | None = None  # for the requests, one after the other
         self._later = False  # the event of the present request may be folded later
         self._unfolded_keys: set[str] = set()  # of messages about which events are not folded yet
+        self._begins_after = state.journal.last_id  # records of logs behind it are not committed: nobody reads them yet
         self.has_mark = state.journal.wants_roll()
         """Whether the events of the group, if there are any, include a clock mark."""
         lead = state.clock.mark(now, state.root_id) if self.has_mark else None
@@ -103,6 +107,7 @@ class Transaction:
             woken |= dict.fromkeys(promoted)
             for queue in promoted:
                 state.patterns.note_ready(queue)
+                note_due_log(state.cursors, state.store.queue(queue))
             if each_second:
                 state.patterns.forget_idle(now.engine)
             for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
@@ -111,8 +116,12 @@ class Transaction:
                     woken |= dict.fromkeys(woken_by(self._state, drafts))
         for subscription in state.subscriptions.take_ended(now.engine):
             request = subscription.request
-            self._note_consumer(request)  # it has asked until now
             request.started_ns = time.monotonic_ns()
+            if request.command is _READ:
+                request.wire.payload.pop("waitMs", None)
+                self.answers.append((request, self._answer_to_read(request) or Answer({})))
+                continue
+            self._note_consumer(request)  # it has asked until now
             self.answers.append((request, self._repeated(request) or Answer(no_message(request.wire.payload))))
         if woken and state.subscriptions.count:
             for queue in woken:
@@ -162,7 +171,7 @@ class Transaction:
             if answer:
                 answers.append((request, answer))
                 data = answer.data
-                if data and ("message" in data or "messages" in data):
+                if data and (request.command is _READ or "message" in data or "messages" in data):
                     self._bodies_bytes += body_bytes(data)
         self._fold()
         return taken
@@ -194,6 +203,9 @@ class Transaction:
             return None
         if decision.wait_until is not None:
             subscribe(state, request, decision.wait_until, self.now, self._clients_wall)
+            if decision.resume:
+                wire.payload |= decision.resume
+                self._is_uncommitted(request.queue)
             return None
         if decision.data is not None:
             if decision.once:
@@ -357,14 +369,22 @@ class Transaction:
     def _serve(self, queue: str) -> None:
         """Deliver a queue's messages to those who wait for them."""
         state = self._state
+        if self._is_uncommitted(queue):
+            return
         for subscription in state.subscriptions.on(queue):
             if self._bodies_bytes >= BODIES_OF_A_GROUP:
                 self.unserved[queue] = None
                 return
             record = state.store.queue(queue)
-            if record and (not record.counts[State.READY] or is_busy(state, queue, record)):
-                return
             request = subscription.request
+            if request.command is _READ:
+                self._serve_reader(subscription)
+                continue
+            if record and record.log:
+                if subscription.matches:
+                    continue
+            elif record and (not record.counts[State.READY] or is_busy(state, queue, record)):
+                return
             if subscription.matches and not state.access.may(request.who.account, Verb.CONSUME, queue):
                 continue
             answer = self._repeated(request)
@@ -386,6 +406,37 @@ class Transaction:
                 self._bodies_bytes += body_bytes(answer.data or {})
             else:
                 state.subscriptions.remove(request)
+
+    def _is_uncommitted(self, queue: str) -> bool:
+        """Whether a log has records that this group has appended: who waits for them is served by the next one."""
+        record = self._state.store.queue(queue)
+        if record is None or record.log is None or record.log.last <= self._begins_after:
+            return False
+        self.unserved[queue] = None
+        return True
+
+    def _serve_reader(self, subscription: Subscription) -> None:
+        """Answer a read that waits, if there is a record, or if it can never have one."""
+        request = subscription.request
+        answer = self._answer_to_read(request)
+        if answer is None:
+            return
+        if request.alive():
+            self._state.subscriptions.take(subscription)
+            request.started_ns = time.monotonic_ns()
+            self.answers.append((request, answer))
+            self._bodies_bytes += body_bytes(answer.data or {})
+        else:
+            self._state.subscriptions.remove(request)
+
+    def _answer_to_read(self, request: Request) -> Answer | None:
+        """The answer to a read that has waited; None if it waits on."""
+        try:
+            self._state.access.check_command(request.who, _READ)
+            decision = self._decide(_READ, request)
+        except CommandError as error:
+            return Answer(error=error.without_traceback())
+        return None if decision.data is None else Answer(decision.data)
 
     def _note_consumer(self, request: Request) -> None:
         """Somebody asks a queue for messages, or has waited for some."""

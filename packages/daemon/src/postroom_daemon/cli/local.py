@@ -72,11 +72,16 @@ _HELP: Final = {
     "quarantined": "Lift the quarantine.",
 }
 #: Options with a few allowed words.
-_CHOICES: Final = {"payloadAs": ("text", "value", "none"), "operation": ("consume", "publish")}
+_CHOICES: Final = {
+    "start": ("oldest", "newest"),
+    "ifTrimmed": ("error", "skip"),
+    "payloadAs": ("text", "value", "none"),
+    "operation": ("consume", "publish"),
+}
 #: Fields whose argument may be a file or standard input.
 _FROM_FILES: Final = frozenset({"message", "policy", "patterns", "parts", "createWith", "messages", "items", "filter"})
 _JSON: Final = (Kind.OBJECT, Kind.ARRAY)
-_WITH_BODY: Final = (Command.PUBLISH, Command.SET, Command.SET_SCHEDULE)
+_WITH_BODY: Final = (Command.PUBLISH, Command.SET, Command.SET_SCHEDULE, Command.APPEND)
 #: The word, or the group and the word, of each command, and its help.
 _NAMES: Final = {
     Command.PUBLISH: ("publish", "Publish a message."),
@@ -96,6 +101,11 @@ _NAMES: Final = {
     Command.EXTEND_LEASE: ("extend", "Extend a lease, counted from now."),
     Command.ACTIVATE: ("activate", "Begin to work on a message whose lease is ordered."),
     Command.ABANDON: ("abandon", "Give up a message in whatever state: it becomes a dead letter."),
+    Command.APPEND: ("log append", "Append records to a log."),
+    Command.READ: ("log read", "Show records of a log."),
+    Command.LIST_READERS: ("log readers", "List the readers of a log."),
+    Command.MOVE_READER: ("log move-reader", "Record up to which position a reader has processed a log."),
+    Command.DELETE_READER: ("log delete-reader", "Delete a reader of a log."),
     Command.STATUS: ("status", "Show the backlog, policy and pauses of a queue."),
     Command.HEALTH: ("health", "Show whether journal, store and disk work."),
     Command.METRICS: ("metrics", "Show counters and rates."),
@@ -114,6 +124,7 @@ _NAMES: Final = {
     Command.UNHOLD: ("unhold", "Undo hold."),
     Command.MOVE: ("move", "Move messages to another queue."),
     Command.PURGE: ("purge", "Remove messages from a queue."),
+    Command.CREATE_QUEUE: ("create-queue", "Create a queue, or a log."),
     Command.DELETE_QUEUE: ("delete-queue", "Delete a queue that is empty, or with its messages."),
     Command.PAUSE: ("pause", "Stop consuming from a queue; with --publish, stop publishing to it."),
     Command.RESUME: ("resume", "Undo pause."),
@@ -160,6 +171,14 @@ _HELP_OF: Final = {
     (Command.PURGE, "resetTally"): "Set the tally of the queue to 0 at the end.",
     (Command.DRAFT, "ttlMs"): "Milliseconds after which the message expires, from when it is ready (default: by the "
     "queue's policy).",
+    (
+        Command.APPEND,
+        "messages",
+    ): "JSON array of objects with message, attributes, encoding and contentType; instead of --message",
+    (Command.APPEND, "delayMs"): "Milliseconds after which the records are appended (default 0).",
+    (Command.READ, "waitMs"): "Milliseconds to wait for a record (default 0).",
+    (Command.CREATE_QUEUE, "createWith"): 'JSON object: policy of the queue, {"kind": "log"} for a log',
+    (Command.CREATE_QUEUE, "mustBeNew"): "No error if the queue exists.",
     (Command.SET, "messageKey"): "Key of the message, as draft prints it; with --lease-id not needed.",
     (Command.SET, "queue"): "Without --message-key: queue in which the message must be.",
 }
@@ -175,6 +194,7 @@ for _command in (
     _HELP_OF[_command, "queue"] = "Without --message-key: queue in which the message must be."
 _GROUPS: Final = {
     "policy": "Show or set policies.",
+    "log": "Append and read records that stay.",
     "schedule": "Publish messages at given times.",
 }
 
@@ -195,7 +215,7 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
     def carry_out(context: click.Context, /, **given: Any) -> None:
         context.obj.root = given["root"] or context.obj.root
         payload: dict[str, Any] = {field.name: given.get(_variable(field)) for field in FIELDS[command]}
-        if command in _WITH_BODY:
+        if command in _WITH_BODY and payload.get("messages") is None:
             _complete_publish(payload, given["json_body"], given.get("binary", False))
         elif given.get("publishing"):
             if payload["operation"] == "consume":
@@ -219,7 +239,7 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
         params.append(
             click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: send the values.")
         )
-    if command in (Command.PUBLISH, Command.SET):
+    if command in (Command.PUBLISH, Command.SET, Command.APPEND):
         params.append(click.Option(["--binary"], is_flag=True, help="The message is binary: send it as base64."))
     if command in (Command.PAUSE, Command.RESUME):
         params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))

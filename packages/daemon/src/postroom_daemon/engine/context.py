@@ -29,6 +29,7 @@ from ..policy.policies import Policies
 from ..policy.quotas import Quotas
 from ..policy.rates import Rates
 from ..stores.base import ENDED, Store
+from ..stores.log.contract import Page
 from .queue_patterns import QueuePatterns
 
 Draft = dict[str, Any]
@@ -65,8 +66,8 @@ class Vitals(Protocol):
 
 @dataclass(slots=True)
 class Decision:
-    """The result of a command: events, or ``data`` if it changes nothing, or to wait for a message until ``wait_until``
-    (engine ms).
+    """The result of a command: events, or ``data`` if it changes nothing, or to wait for a message or record until
+    ``wait_until`` (engine ms); ``resume`` are fields that the request has from then on.
 
     The answer is built from the last event, or from all events as ``reply`` says, which the last event carries; its key
     ``as`` names the function in ``replies``. ``once``: a repeat gets the same ``data``, even after a restart, so an
@@ -83,6 +84,7 @@ class Decision:
     refused: bool = False
     more: Callable[[], list[Draft]] | None = None
     work: Work | None = None
+    resume: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -162,6 +164,9 @@ class Context:
     """Bytes that accounts have published and that ``usage`` does not show yet."""
     unfolded_keys: set[str] = field(default_factory=set)
     """Keys of messages that events change which are not folded yet."""
+    page: tuple[tuple[int, ...], Page] | None = None
+    """The records that were read last, by log, position and limits: many readers wait at the same place. They are those
+    of before the group, whatever it appends."""
     _pending: Pending | None = None
 
     def renew(self, now: Now, draining: bool) -> None:
@@ -172,6 +177,7 @@ class Context:
         self.free_queues.clear()
         self.keeps.clear()
         self.unfolded_bytes.clear()
+        self.page = None
 
     def begin(self, who: Principal, read_body: BodyReader, payload: dict[str, Any]) -> None:
         """Begin the next request: nothing is pending."""

@@ -20,6 +20,7 @@ from .verbs import (
     drafting,
     imports,
     inspection,
+    logs,
     operation,
     policies,
     publish,
@@ -34,6 +35,7 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH_BATCH: batches.publish_batch,
     Command.DRAFT: drafting.draft,
     Command.SET: drafting.set_part,
+    Command.APPEND: logs.append,
     Command.CONSUME_NEXT: consume.consume_next,
     Command.ACK: settle.ack,
     Command.ACK_BATCH: batches.ack_batch,
@@ -44,6 +46,10 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.EXTEND_LEASE: settle.extend_lease,
     Command.ACTIVATE: settle.activate,
     Command.ABANDON: settle.abandon,
+    Command.READ: logs.read,
+    Command.MOVE_READER: logs.move_reader,
+    Command.DELETE_READER: logs.delete_reader,
+    Command.LIST_READERS: logs.list_readers,
     Command.STATUS: queues.status,
     Command.HEALTH: queues.health,
     Command.METRICS: queues.metrics,
@@ -62,6 +68,7 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.UNHOLD: operation.unhold,
     Command.MOVE: operation.move,
     Command.PURGE: operation.purge,
+    Command.CREATE_QUEUE: queues.create_queue,
     Command.DELETE_QUEUE: operation.delete_queue,
     Command.DRAIN: operation.drain,
     Command.PAUSE: queues.pause,
@@ -94,6 +101,8 @@ QUERIES: Final = frozenset(
         Command.GET_MESSAGE,
         Command.LIST_SCHEDULES,
         Command.READ_STATE,
+        Command.READ,
+        Command.LIST_READERS,
     }
 )
 #: Commands that add messages: on a full disk they wait, while all others are executed.
@@ -103,6 +112,7 @@ ADDING: Final = frozenset(
         Command.PUBLISH_BATCH,
         Command.DRAFT,
         Command.SET,
+        Command.APPEND,
         Command.ACK_AND_PUBLISH,
         Command.IMPORT_STATE,
     }

@@ -10,6 +10,7 @@ import orjson
 from postroom_common.body import NO_PART, Part, open_stored, text_alone
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
+from postroom_common.policy import Policy
 from postroom_common.protocol import NO_PRIORITY, ErrorCode, State
 
 from ..model.facts import last_failure
@@ -131,6 +132,16 @@ def paused_to_wire(record: QueueRecord | None) -> dict[str, bool]:
     }
 
 
+def log_to_wire(record: QueueRecord, policy: Policy) -> dict[str, Any]:
+    """What ``status`` and ``list_queues`` show of a log beside the figures of every queue; nothing of a queue."""
+    log = record.log
+    if log is None:
+        return {}
+    shown = {"created": log.created, "createdMs": record.created_wall}
+    shown |= {"first": log.first, "last": log.last, "records": log.records, "bytes": log.bytes}
+    return {"log": shown | {"readers": len(log.readers), "expireAtMs": policy.log_expire_at_ms}}
+
+
 def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, Any]:
     """The policy in force for a queue, and the part of it that was set at run time."""
     record = store.queue(queue)
@@ -157,6 +168,10 @@ def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict
 def _part_appended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     key = event["key"]
     return {"messageId": message_id_of(key), "messageKey": key, "gathering": "appended"}
+
+
+def _one_appended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"first": event["id"], "last": event["id"], "count": 1}
 
 
 def _part_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
@@ -263,6 +278,20 @@ def _drafted(events: list[Event], reply: dict[str, Any], store: Store, policies:
     return {"messageId": message_id_of(event["key"]), "messageKey": event["key"], **name}
 
 
+def _appended(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The positions of appended records: the ids of their events."""
+    return {"first": events[0]["id"], "last": events[-1]["id"], "count": len(events)}
+
+
+def _appended_later(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    """The delayed messages of records that are appended when they are due."""
+    due = events[0]["dueEngineMs"]
+    shown = {"count": len(events), "messageKeys": [event["key"] for event in events]}
+    return {**shown, "availableAtEngineMs": due, "engineNowMs": now.engine}
+
+
 def _operation(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
@@ -331,6 +360,7 @@ def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PUBLISHED: _published,
     EventType.PART_APPENDED: _part_appended,
+    EventType.APPENDED: _one_appended,
     EventType.PART_SET: _part_set,
     EventType.BODY_SET: _body_set,
     EventType.LEASED: _leased,
@@ -356,6 +386,8 @@ _REPLIES_BY_NAME: dict[str, Callable[[list[Event], dict[str, Any], Store, Polici
     "data": _data,
     "duplicate": _duplicate,
     "drafted": _drafted,
+    "appended": _appended,
+    "appendedLater": _appended_later,
     "operation": _operation,
     "deliveries": _deliveries,
     "results": _results,

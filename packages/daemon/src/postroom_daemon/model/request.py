@@ -82,6 +82,10 @@ class Answer:
 
 def body_bytes(data: dict[str, Any]) -> int:
     """Bytes of the bodies in the data of an answer."""
+    if "rawBytes" in data:
+        return len(data["rawBytes"])
+    if "records" in data:
+        return sum([one.size for one in data["records"] if type(one) is MessageView])
     only = data.get("message")
     if type(only) is MessageView:
         return only.size

@@ -35,7 +35,7 @@ class _Bucket:
 class Rates(Observer):
     """The buckets by queue. A participant of transactions."""
 
-    event_types = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED})
+    event_types = frozenset({EventType.PUBLISHED, EventType.PART_APPENDED, EventType.APPENDED})
 
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}

@@ -18,7 +18,9 @@ from ...model.request import Answer, MessageView
 _FORMS: Final = {"": Form.BINARY, "binary": Form.BINARY, "text": Form.TEXT, "json": Form.JSON}
 _NAMES: Final = {form: name for name, form in _FORMS.items() if name}
 #: Commands whose payload describes messages with bodies.
-_WITH_BODIES: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.SET, Command.ACK_AND_PUBLISH})
+_WITH_BODIES: Final = frozenset(
+    {Command.PUBLISH, Command.PUBLISH_BATCH, Command.SET, Command.ACK_AND_PUBLISH, Command.APPEND}
+)
 
 
 def take_bodies(command: str, payload: dict[str, Any], body: bytes) -> CommandError | None:
@@ -82,10 +84,14 @@ def encode_error(error: CommandError, request_id: str | None = None) -> bytes:
     return encode_frame(orjson.dumps({**of, "ok": False, "error": {"code": error.code, "message": error.message}}))
 
 
-def _shower(bodies: list[bytes]) -> Callable[[Any], dict[str, Any]]:
-    """What shows a message in an answer, and adds its bodies to ``bodies``, for ``orjson``."""
+def _shower(bodies: list[bytes]) -> Callable[[Any], Any]:
+    """What shows a message in an answer, and adds its bodies to ``bodies``, for ``orjson``. Bytes, which are records,
+    are shown by their number."""
 
-    def show(view: Any) -> dict[str, Any]:
+    def show(view: Any) -> Any:
+        if type(view) is bytes:
+            bodies.append(view)
+            return len(view)
         if type(view) is not MessageView:
             raise TypeError(f"an answer contains {type(view).__name__}")
         parts = view.all_parts()

@@ -10,12 +10,13 @@ from typing import Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.policy import Layer, dlq_name
+from postroom_common.policy import Layer, Policy, dlq_name
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.dlq_index import Addressed
 from ...model.facts import dlq_fact
-from ...model.records import NO_LAYER
+from ...model.log_record import LOG
+from ...model.records import NO_LAYER, QueueRecord
 from ...policy.access_rules import Verb
 from ..context import Context, Draft
 
@@ -40,10 +41,38 @@ def refuse_address(context: Context, queue: str) -> None:
 
 
 def queue_created(context: Context, queue: str, created_with: Layer = NO_LAYER) -> Draft:
-    """The event that creates a queue, with a layer of its policy. Raises ``CommandError`` for a dead-letter address."""
+    """The event that creates a queue, or a log if its policy says so, with a layer of its policy. Raises
+    ``CommandError`` for a dead-letter address."""
     refuse_address(context, queue)
-    draft: Draft = {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+    policy = policy_at_creation(context, queue, created_with)
+    draft: Draft = {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": policy.kind}
+    if policy.kind == LOG:  # whatever another configuration would make of it
+        created_with = created_with | {"kind": LOG}
     return draft | {"createdWith": created_with} if created_with else draft
+
+
+def queue_deleted(record: QueueRecord, reason: str) -> Draft:
+    """The event that deletes a queue or log."""
+    draft: Draft = {"type": EventType.QUEUE_DELETED, "queue": record.name, "reason": reason}
+    return draft | {"log": record.log.created} if record.log else draft
+
+
+def policy_at_creation(context: Context, queue: str, created_with: Layer = NO_LAYER) -> Policy:
+    """The policy of a queue that does not exist, if it were created with a layer."""
+    return context.policies.effective(queue, QueueRecord(queue, created_with=created_with) if created_with else None)
+
+
+def refuse_log(context: Context, queue: str, use: str) -> None:
+    """Raise ``CommandError`` (ERR_WRONG_KIND) for a log, and for a name under which one would be created. ``use`` says
+    what to do instead."""
+    record = context.store.queue(queue)
+    if (record.kind if record else policy_at_creation(context, queue).kind) == LOG:
+        raise is_log(queue, use)
+
+
+def is_log(queue: str, use: str) -> CommandError:
+    """The error of a command for queues that meets a log; ``use`` says what to do instead."""
+    return CommandError(ErrorCode.WRONG_KIND, f"{queue!r} is a log: {use}")
 
 
 def queues_meant_by(context: Context, name: str, verb: Verb) -> list[str]:

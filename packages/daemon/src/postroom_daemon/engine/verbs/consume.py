@@ -10,6 +10,7 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, State
 
+from ...model.log_record import LOG
 from ...model.records import ORDERED, Entry
 from ...policy.access_rules import Verb
 from ...stores.errors import BodyLost, BodyUnread
@@ -18,7 +19,13 @@ from ..context import Context, Decision, Draft, no_message
 from ..fields import Fields
 from ..heads import Heads, available_from
 from ..selection import dead_letters
-from .addresses import is_dead_letter_address, queue_created, queues_with_dead_letters
+from .addresses import (
+    is_dead_letter_address,
+    is_log,
+    policy_at_creation,
+    queue_created,
+    queues_with_dead_letters,
+)
 from .lookup import check_payload_as
 from .policies import check_creation, creation_layer
 from .settle import lease_ms
@@ -111,7 +118,8 @@ def _next_of_any(context: Context, heads: Heads, consumer: str, most: int, space
     store = context.store
 
     def look(queue: str) -> Entry | None:
-        if store.queue(queue) is None:
+        record = store.queue(queue)
+        if record is None or record.kind == LOG:
             return None
         return next(iter(_candidates(context, queue, consumer, 1)), None)
 
@@ -137,7 +145,10 @@ def _see_to_queue(context: Context, fields: Fields) -> None:
     invalid, or that the user may not set."""
     queue, policy = fields["queue"], fields["createWith"]
     if context.store.queue(queue) is None and not is_dead_letter_address(context, queue):
-        raise QueueMissing(queue_created(context, queue, creation_layer(context, queue, policy)))
+        layer = creation_layer(context, queue, policy)
+        if policy_at_creation(context, queue, layer).kind == LOG:
+            raise is_log(queue, "create_queue or append creates it")
+        raise QueueMissing(queue_created(context, queue, layer))
 
 
 def _check_existence(context: Context, fields: Fields) -> None:
@@ -252,6 +263,8 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
     context.require(_CONSUME, queue)
     if record is None or record.consume_paused:
         return ()
+    if record.kind == LOG:
+        raise is_log(queue, "read returns its records")
     policy = context.policies.effective(queue, record)
     if policy.measured:
         context.statistics.measure(queue, context.now.engine)

@@ -25,6 +25,7 @@ from .addresses import (
     queues_meant_by,
     queues_with_dead_letters,
     refuse_address,
+    refuse_log,
 )
 from .lookup import message_at, message_of
 from .settle import return_to
@@ -164,6 +165,7 @@ def reprocess_dlq(context: Context, fields: Fields) -> Decision:
     if target:
         context.require(Verb.OPERATE, target)
         refuse_address(context, target)
+        refuse_log(context, target, "append adds records to it")
     page = _selected(context, fields)
     if fields["messageKey"] and page.entries[0].unset:
         raise CommandError(ErrorCode.BAD_STATE, f"{page.entries[0].key} was abandoned as a draft: parts have no value")

@@ -16,7 +16,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
 from ..selection import Page, select
-from .addresses import queue_created, refuse_address
+from .addresses import queue_created, queue_deleted, refuse_address, refuse_log
 from .lookup import check_state, existing_message, existing_queue, named_states
 from .terminations import QUARANTINED, about, dropped
 
@@ -105,6 +105,7 @@ def move(context: Context, fields: Fields) -> Decision:
     key, target = fields["messageKey"], fields["to"]
     context.require(Verb.OPERATE, target)
     refuse_address(context, target)
+    refuse_log(context, target, "append adds records to it")
     if not key and not fields["queue"]:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue that they are in")
     if key:
@@ -114,8 +115,10 @@ def move(context: Context, fields: Fields) -> Decision:
             )
         selected = Page([_movable(existing_message(context, key, Verb.OPERATE))], "")
         source = selected.entries[0].queue
+        refuse_log(context, source, "its records stay, and those that are delayed belong to it")
     else:
         source = existing_queue(context, fields["queue"], Verb.OPERATE).name
+        refuse_log(context, source, "its records stay, and those that are delayed belong to it")
         selected = _selected(context, fields, source, WAITING)
     if source == target:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"queue and to are the same: {target!r}")
@@ -137,20 +140,21 @@ def delete_queue(context: Context, fields: Fields) -> Decision:
     drafts: list[Draft] = []
     data: Draft = {"queue": record.name, "deleted": True}
     if fields["discard"]:
-        entries = _any_messages(context, record)
+        entries = any_messages(context, record)
         text = f"discarded by {context.who.client_id}"
         drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
         data = {"queue": record.name, "deleted": len(entries) == sum(record.counts.values()), "discarded": len(entries)}
         if drafts and not data["deleted"]:
             return _done(drafts, data)
     left = [f"{count} {state}" for state, count in record.counts.items() if count]
+    if record.log and record.log.records and not fields["discard"]:
+        left.append(f"{record.log.records} records")
     if left and not drafts:
         raise CommandError(ErrorCode.QUEUE_NOT_EMPTY, f"queue {record.name!r} holds messages: {', '.join(left)}")
-    draft = {"type": EventType.QUEUE_DELETED, "queue": record.name, "reason": "requested"}
-    return _done([*drafts, draft], data)
+    return _done([*drafts, queue_deleted(record, "requested")], data)
 
 
-def _any_messages(context: Context, record: QueueRecord) -> list[Entry]:
+def any_messages(context: Context, record: QueueRecord) -> list[Entry]:
     """Messages of a queue in any state, ``DISCARDED`` at most; all of them if there are fewer."""
     entries: list[Entry] = []
     for state in State:

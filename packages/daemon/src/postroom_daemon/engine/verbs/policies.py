@@ -21,11 +21,13 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..replies import patterns_to_wire, policy_to_wire
 from .addresses import queue_created
-from .lookup import existing_queue
+from .lookup import existing_queue, policy_of
 
-#: Keys of ``createWith`` for which one must be allowed to operate the queue: an address is a name of its own, and a
-#: schema takes space that no quota counts.
-_FOR_OPERATORS: Final = frozenset({"dlq.queue", "validation.schema"})
+#: Keys of ``createWith`` for which one must be allowed to operate the queue: an address is a name of its own, a schema
+#: takes space that no quota counts, and a pipe reaches other queues.
+_FOR_OPERATORS: Final = frozenset({"dlq.queue", "validation.schema", "pipe.to"})
+#: Pipes that may follow each other.
+_PIPE_STEPS: Final = 16
 #: Maximum size of all policy patterns as JSON.
 PATTERNS_BYTES_LIMIT: Final = 256 * 1024
 
@@ -40,15 +42,19 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     record = context.store.queue(queue)
     layer, removed = _read(fields["policy"], "policy")
     _check_address(context, layer, queue, "policy")
+    _check_pipe(context, layer, queue)
     before = record.override if record and fields["policy"] else {}
     override = {path: value for path, value in before.items() if path not in removed} | layer
     drafts: list[Draft] = []
     if record:
+        if layer.get("kind", record.kind) != record.kind:
+            raise _invalid(f"policy.kind: {queue!r} is a {record.kind}, and stays one")
         if fields["createWith"] is not None:  # a mistyped key must not pass because the queue exists
             check_creation(fields["createWith"])
         created_with = record.created_with
     else:
-        created_with = creation_layer(context, queue, fields["createWith"] or {})
+        kind = {"kind": layer["kind"]} if "kind" in layer else {}
+        created_with = creation_layer(context, queue, (fields["createWith"] or {}) | kind)
         drafts.append(queue_created(context, queue, created_with))
     policy = context.policies.resulting(queue, override, created_with).to_wire()
     drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
@@ -122,6 +128,7 @@ def creation_layer(context: Context, queue: str, policy: dict[str, Any]) -> Laye
         configured = context.policies.configured_keys(queue)
         layer = {path: value for path, value in layer.items() if path not in configured}
     _check_address(context, layer, queue, "createWith")
+    _check_pipe(context, layer, queue)
     return layer
 
 
@@ -158,6 +165,27 @@ def _check_address(context: Context, layer: Layer, queue: str, where: str) -> No
     context.require(Verb.OPERATE, dlq)  # no queue can have that name any more
     if dlq == queue or context.store.queue(dlq) is not None:
         raise _invalid(f"{where}.dlq.queue: there is a queue {dlq!r}; choose another name")
+
+
+def _check_pipe(context: Context, layer: Layer, queue: str) -> None:
+    """Raise ``CommandError`` if a layer makes a pipe to a queue that the user may not operate, or one that comes back
+    to its beginning."""
+    targets: list[str] = layer.get("pipe.to", [])
+    for target in targets:
+        context.require(Verb.OPERATE, target)
+    if leads_to(context, targets, queue):
+        raise _invalid(f"pipe.to: what leaves {queue!r} would come back to it")
+
+
+def leads_to(context: Context, targets: list[str], queue: str) -> bool:
+    """Whether what is passed on to ``targets`` comes to a queue, or takes more steps than it may."""
+    for _ in range(_PIPE_STEPS):
+        if queue in targets:
+            return True
+        targets = [*dict.fromkeys(to for name in targets for to in policy_of(context, name).pipe_to)]
+        if not targets:
+            return False
+    return True
 
 
 def _invalid(text: str) -> CommandError:

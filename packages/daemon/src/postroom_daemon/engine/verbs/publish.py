@@ -20,6 +20,7 @@ from postroom_common.protocol import (
     State,
 )
 
+from ...model.log_record import LOG
 from ...model.records import NO_LAYER, Entry, QueueRecord, message_id_of
 from ...policy.access_rules import Verb
 from ..admission import (
@@ -37,7 +38,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields, read_fields
 from ..replies import duplicate_of
 from . import gathering
-from .addresses import queue_created
+from .addresses import is_log, queue_created
 from .options import NO_OPTIONS, options_in, record_options
 from .policies import check_creation, creation_layer
 from .terminations import died, failure
@@ -98,7 +99,7 @@ def _publish_to_matching(context: Context, fields: Fields) -> Decision:
     text = fields["queuePattern"]
     if fields["createWith"] is not None:
         raise CommandError(ErrorCode.INVALID_REQUEST, "createWith is for a queue: a queuePattern creates none")
-    _refuse_all(context)
+    refuse_all(context)
     matching = context.patterns.matching(text, context.store, context.now.engine)
     if not matching.advance():
         return Decision(work=context.patterns.complete(matching))
@@ -253,17 +254,19 @@ def _record_created(context: Context, made: list[Draft]) -> None:
 
 def target_of(context: Context, fields: Fields) -> Target:
     """The queue to which a request publishes. Raises ``CommandError``: ERR_INVALID_REQUEST, ERR_FORBIDDEN, ERR_PAUSED,
-    ERR_DRAINING, ERR_STORAGE_FULL."""
+    ERR_DRAINING, ERR_STORAGE_FULL, ERR_WRONG_KIND."""
     queue = fields["queue"]
     _check_place(fields)
     context.require(_PUBLISH, queue)
     record = context.store.queue(queue)
     if record and record.publish_paused:
         raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
-    _refuse_all(context)
+    refuse_all(context)
     created_with = NO_LAYER if record else _created_with(context, fields)
     shown = QueueRecord(queue, created_with=created_with) if created_with else record
     policy, is_open = context.policies.applied(queue, shown)
+    if (record.kind if record else policy.kind) == LOG:
+        raise is_log(queue, "append adds records to it")
     if policy.measured:
         context.statistics.measure(queue, context.now.engine)
     return Target(record, policy, is_open, created_with)
@@ -277,7 +280,7 @@ def _check_place(fields: Fields) -> None:
         check_creation(fields["createWith"])
 
 
-def _refuse_all(context: Context) -> None:
+def refuse_all(context: Context) -> None:
     """Raise ``CommandError`` if no queue takes messages now: ERR_DRAINING, ERR_STORAGE_FULL."""
     if context.draining:
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")

@@ -1,4 +1,5 @@
-"""status, list_queues, queue_statistics, pause, resume, health, metrics: queues as a whole, and the daemon."""
+"""status, list_queues, queue_statistics, create_queue, pause, resume, health, metrics: queues as a whole, and the
+daemon."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.consumers import Consumers
@@ -16,10 +18,11 @@ from ...policy.access_rules import Verb
 from ...stores.base import Store
 from ..context import Context, Decision, Draft, Work
 from ..fields import Fields
-from ..replies import paused_to_wire
+from ..replies import log_to_wire, paused_to_wire
 from .addresses import queue_created, queues_addressed_by
 from .deadletters import summary
 from .lookup import as_of, existing_queue
+from .policies import check_creation, creation_layer
 
 #: Maximum number of leases, and of delayed messages, that ``status`` reads.
 READ_LIMIT: Final = 500
@@ -49,6 +52,7 @@ def status(context: Context, fields: Fields) -> Decision:
         "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
         "oldestLeaseAgeMs": oldest_lease_ms(context.consumers, context.now.engine, queue),
         "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
+        **_kind(record, policy),
         **_figures(record),
         **_waiting(context, queue),
         "draining": context.draining,
@@ -72,7 +76,8 @@ def list_queues(context: Context, fields: Fields) -> Decision:
     rows = []
     for name in names:
         record = context.store.queue(name)
-        shown = {"policy": context.policies.effective(name, record).to_wire()} if fields["policies"] else {}
+        policy = context.policies.effective(name, record)
+        shown = {"policy": policy.to_wire()} if fields["policies"] else {}
         rows.append(
             {
                 "queue": name,
@@ -81,6 +86,7 @@ def list_queues(context: Context, fields: Fields) -> Decision:
                 "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
                 "oldestLeaseAgeMs": oldest_lease_ms(context.consumers, context.now.engine, name),
                 "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
+                **_kind(record, policy),
                 **_figures(record),
                 "totals": dict(record.totals) if record else {},
                 **shown,
@@ -158,6 +164,24 @@ def resume(context: Context, fields: Fields) -> Decision:
     return _set_pause(context, fields, EventType.RESUMED)
 
 
+def create_queue(context: Context, fields: Fields) -> Decision:
+    """Create a queue, or a log, with a policy. Raises ``CommandError``: ERR_FORBIDDEN, ERR_INVALID_REQUEST,
+    ERR_QUEUE_EXISTS, and ERR_WRONG_KIND if it need not be new, but is of another kind."""
+    queue, policy = fields["queue"], fields["createWith"] or {}
+    context.require(Verb.PUBLISH, queue)
+    layer, record = check_creation(policy), context.store.queue(queue)
+    if record is None:
+        draft = queue_created(context, queue, creation_layer(context, queue, policy))
+        data = {"queue": queue, "kind": draft["kind"], "created": True}
+        return Decision([draft], reply={"as": "operation", "data": data})
+    if fields["mustBeNew"]:
+        raise CommandError(ErrorCode.QUEUE_EXISTS, f"there is a {record.kind} {queue!r} already")
+    if layer.get("kind", record.kind) != record.kind:
+        raise CommandError(ErrorCode.WRONG_KIND, f"{queue!r} is a {record.kind}: delete it first")
+    data = {"queue": queue, "kind": record.kind, "created": False, "asOfEvent": context.store.applied}
+    return Decision(data=data)
+
+
 def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     if fields["operation"] not in ("consume", "publish"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
@@ -208,6 +232,11 @@ def _figures(record: QueueRecord | None) -> dict[str, Any]:
     if record is None:
         return {"bytes": 0, "reasons": {}, "tally": QueueRecord("").tally}
     return {"bytes": record.bytes, "reasons": dict(record.reasons), "tally": record.tally}
+
+
+def _kind(record: QueueRecord | None, policy: Policy) -> dict[str, Any]:
+    """Whether it is a queue or a log, or would be one; and the figures of a log."""
+    return {"kind": record.kind, **log_to_wire(record, policy)} if record else {"kind": policy.kind}
 
 
 def _waiting(context: Context, queue: str) -> dict[str, Any]:

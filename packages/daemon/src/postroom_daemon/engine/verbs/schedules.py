@@ -13,7 +13,7 @@ from ...policy.access_rules import Verb
 from ..context import Context, Decision
 from ..fields import Fields
 from ..schedules import MISSED, Plan, next_of
-from .addresses import refuse_address
+from .addresses import refuse_address, refuse_log
 
 #: Maximum number of schedules of a root.
 SCHEDULES_LIMIT: Final = 1000
@@ -25,6 +25,8 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
     """Create or replace a schedule. Raises ``CommandError`` for an invalid one, and if there are too many."""
     context.require(Verb.OPERATE, fields["queue"])
     refuse_address(context, fields["queue"])
+    refuse_log(context, fields["queue"], "schedules publish to queues")
+    refuse_log(context, fields["queue"], "schedules publish to queues")
     if fields["missed"] not in MISSED:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"missed must be one of {', '.join(MISSED)}")
     wall = context.now.wall

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Final
 
 from postroom_common.events import EventType
@@ -15,6 +16,7 @@ from postroom_common.protocol import State
 
 from ...engine.verbs.queues import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
 from ...model.consumers import Consumers
+from ...model.log_record import LogRecord
 from ...model.records import QueueRecord
 from ...stores.base import Store
 from ...stores.errors import StoreDamaged, StoreError
@@ -23,6 +25,8 @@ from . import table
 #: Number of queues that one step reads, and maximum number of queues in total.
 STEP: Final = 50
 LOOKED_LIMIT: Final = 10_000
+#: Readers of a log that have metrics.
+_READERS: Final = 100
 #: Types of events that a queue always shows, even 0: a rate needs a first value.
 _ALWAYS: Final = (EventType.PUBLISHED, EventType.LEASED, EventType.ACKED, EventType.RETRIED, EventType.DIED)
 
@@ -141,8 +145,18 @@ def _list(out: Exposition, one: _Queue) -> None:
         out.add(table.QUEUE_DEAD_LETTERS, count, name, reason)
     out.add(table.QUEUE_PAUSED, record.publish_paused, name, "publish")
     out.add(table.QUEUE_PAUSED, record.consume_paused, name, "consume")
+    if record.log:
+        _list_log(out, record.log, name)
     for type_, count in (dict.fromkeys(_ALWAYS, 0) | record.totals).items():
         out.add(table.QUEUE_EVENTS, count, name, type_)
+
+
+def _list_log(out: Exposition, log: LogRecord, name: str) -> None:
+    out.add(table.QUEUE_RECORDS, log.records, name)
+    out.add(table.QUEUE_RECORD_BYTES, log.bytes, name)
+    behind = nlargest(_READERS, ((log.last - position, reader) for reader, (position, _) in log.readers.items()))
+    for lag, reader in behind:
+        out.add(table.QUEUE_READER_LAG, lag, name, reader)
 
 
 def _add_totals(out: Exposition, totals: _Totals, complete: bool) -> None:

@@ -114,6 +114,14 @@ QUEUE_OLDEST_DEAD: Final = _gauge(
 QUEUE_DEAD_LETTERS: Final = _gauge("queue_dead_letters", "Its dead letters, by reason.", "queue", "reason")
 QUEUE_PAUSED: Final = _gauge("queue_paused", "1 while this operation is paused.", "queue", "operation")
 QUEUE_EVENTS: Final = _counter("queue_events", "Events in it since it was created, by type.", "queue", "type")
+QUEUE_RECORDS: Final = _gauge("queue_records", "Records of a log.", "queue")
+QUEUE_RECORD_BYTES: Final = _gauge("queue_record_bytes", "Bytes of the records of a log.", "queue")
+QUEUE_READER_LAG: Final = _gauge(
+    "queue_reader_lag",
+    "Positions from that of a named reader of a log to the last record, of the 100 furthest behind; 0: at the end.",
+    "queue",
+    "reader",
+)
 
 #: All metrics.
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
