@@ -136,6 +136,16 @@ def test_a_draft_goes_to_the_end_of_its_priority_when_it_is_ready_and_stays_ther
     assert order == [urgent, keys[2], keys[0], keys[1]]
 
 
+def test_a_part_of_a_message_that_is_delivered_again_later_may_be_set(any_bench: Bench) -> None:
+    key = ready(any_bench)
+    delivered(any_bench, consumerId="c")
+    any_bench.do("nack", messageKey=key, consumerId="c", requeue=True, delayMs=900)
+    assert set_part(any_bench, key, "a", "another") == "ready"
+    assert any_bench.do("consume_next", queue="q")["message"] is None
+    any_bench.clocks.pass_ms(900)
+    assert bodies(delivered(any_bench)) == {"a": "another"}
+
+
 @pytest.mark.parametrize("state", ["inflight", "dead", "held"])
 def test_parts_of_a_message_that_is_neither_drafting_nor_ready_cannot_be_set(bench: Bench, state: str) -> None:
     key = ready(bench)

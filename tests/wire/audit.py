@@ -136,7 +136,7 @@ def _part_appended(event: Event, ledger: Ledger) -> None:
 
 def _part_set(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
-    assert message.state in ("drafting", "ready"), f"{event['key']} is set while it is {message.state}"
+    assert message.state in ("drafting", "ready", "delayed"), f"{event['key']} is set while it is {message.state}"
     assert event["unset"] in (message.unset, message.unset - 1), f"{message.unset} parts had no value: {event}"
     message.unset = event["unset"]
     assert ("state" in event) == (message.state == "drafting" and not message.unset), f"its parts are complete: {event}"

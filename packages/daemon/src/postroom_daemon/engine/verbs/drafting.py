@@ -88,8 +88,9 @@ def draft(context: Context, fields: Fields) -> Decision:
 
 
 def set_part(context: Context, fields: Fields) -> Decision:
-    """Give a part of a draft a value, or replace the value that it has, also in a message that is ready. With its last
-    part a draft becomes ready, at the end of its priority run. Without ``part``: see ``_set_body``.
+    """Give a part of a draft a value, or replace the value that it has, also in a message that is ready, or will be
+    again after a delay. With its last part a draft becomes ready, at the end of its priority run. Without ``part``:
+    see ``_set_body``.
 
     Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_BAD_STATE, ERR_PART_NOT_FOUND,
     ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_DUPLICATE_MESSAGE, ERR_QUEUE_FULL, ERR_QUOTA_EXCEEDED,
@@ -102,7 +103,7 @@ def set_part(context: Context, fields: Fields) -> Decision:
     if not fields["messageKey"]:
         raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey is required with part")
     entry = existing_message(context, fields["messageKey"], Verb.PUBLISH)
-    if entry.state not in (State.DRAFTING, State.READY):
+    if entry.state not in (State.DRAFTING, State.READY, State.DELAYED):
         text = f"{entry.key} is {entry.state}: parts can be set of messages that are drafting or ready"
         raise CommandError(ErrorCode.BAD_STATE, text)
     stored = draft_of(context.store.bodies.envelope(entry.key)) if entry.parts else {}
