@@ -14,10 +14,10 @@ from typing import Final
 
 from .. import daemon as daemons
 from .. import load
-from ..figures import Report
+from ..figures import Report, percentile
 from ..floor import Floor
 from ..stores.queue import WrongMessages
-from . import tables, websocket_mq
+from . import smss, tables, websocket_mq
 from .driver import Connections, Outcome, body_of, number_of
 from .peers import PEERS, Missing, running
 from .systems import Contestant, Ours, messages_in, ours
@@ -28,7 +28,7 @@ from .wires import Refused
 @dataclass(frozen=True, slots=True)
 class Size:
     """How much is measured: ``seconds`` for each row in a round, after a warm-up; the floor before each server;
-    ``consumers`` wait for one message."""
+    ``consumers`` wait for one message; a subscriber reads ``backlog`` messages."""
 
     rounds: int
     seconds: float
@@ -36,12 +36,13 @@ class Size:
     floor_ms: int
     idle_s: float
     consumers: int
+    backlog: int
     limit_s: int
 
 
-TINY = Size(1, 0.2, 0.05, 50, 0.2, 150, 120)
-QUICK = Size(2, 1.0, 0.3, 200, 5.0, 3000, 420)
-NORMAL = Size(5, 3.0, 0.5, 300, 10.0, 3000, 1800)
+TINY = Size(1, 0.2, 0.05, 50, 0.2, 150, 2_500, 120)
+QUICK = Size(2, 1.0, 0.3, 200, 5.0, 3000, 200_000, 420)
+NORMAL = Size(5, 3.0, 0.5, 300, 10.0, 3000, 1_000_000, 1800)
 
 #: How many messages are in flight on a connection; a protocol that is not listed is measured with all of them.
 _PUSHES: Final = {"LMQ over HTTP": (ONE, SIXTEEN), "LMQ over MessagePack-RPC": (ONE, WINDOW)}
@@ -64,6 +65,10 @@ _CYCLE: Final = "cycle (draft, set, order, get, complete)"
 #: Messages of which each is delivered to one of the consumers that wait, and how long that may take.
 _DELIVERIES: Final = 20
 _DELIVERY_MS: Final = 5.0
+#: smss: connections that publish, and the rate that is aimed at if every answer is durable.
+_PUBLISHERS: Final = ((1, 3_000.0), (16, 15_000.0), (256, 20_000.0))
+#: Messages of a batch, and the rate of one subscriber that is aimed at.
+_BATCHES: Final = ((1, None), (10, None), (100, None), (255, 300_000.0))
 #: How long a server may take to count what it has acknowledged.
 _COUNT_S: Final = 10.0
 #: After the start of all servers, until they are idle.
@@ -108,6 +113,11 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
             report.missing("floor", "no C compiler (cc, gcc, clang) on the PATH")
         tables.print_rows(report, found, syncs if floor else [])
         _print_deliveries(report, mine, size.consumers)
+        report.section("smss: publishes of 200 bytes, each answered before the next one of its connection")
+        _print_publishes(report, mine, "durable", size)
+        with ours(place / "interval", place / "interval.toml", "--journal-durability", "interval") as other:
+            _print_publishes(report, other, "durability interval", size)
+        _print_reading(report, mine, size)
         tables.print_ratios(report, found)
 
 
@@ -216,6 +226,36 @@ def _print_deliveries(report: Report, mine: Ours, consumers: int) -> None:
     name = f"WebSocket MQ: delivery to one of {consumers} consumers"
     report.add(f"{name}: p50", statistics.median(times_ms), "ms", _DELIVERY_MS)
     report.add(f"{name}: longest of {_DELIVERIES}", max(times_ms), "ms")
+
+
+def _print_publishes(report: Report, mine: Ours, how: str, size: Size) -> None:
+    """What publishes cost through the door of smss."""
+    for connections, budget in _PUBLISHERS:
+        outcomes = []
+        for number in range(size.rounds):
+            topic = f"publishes-{connections}-{number}"
+            smss.create(mine.smss, topic)
+            outcome = smss.publishes(mine.smss, topic, connections, mine.read_cpu, size.warm_up_s, size.seconds)
+            if outcome:
+                outcomes.append(outcome)
+        name = f"smss: publish, {connections} connection{'s' * (connections > 1)}, {how}"
+        aim = budget if how == "durable" else None
+        report.add(name, [one.per_second for one in outcomes], "/s", aim, at_least=True)
+        latencies = [latency for one in outcomes for latency in one.latencies_ms]
+        report.add(f"{name}: p50", percentile(latencies, 50), "ms")
+        report.add(f"{name}: p99", percentile(latencies, 99), "ms")
+        for place, process in enumerate(("daemon", "gateway")):
+            report.add(f"{name}: CPU of the {process}", [one.cpu_us[place] for one in outcomes], "µs")
+
+
+def _print_reading(report: Report, mine: Ours, size: Size) -> None:
+    """How fast one subscriber reads a backlog."""
+    report.section(f"smss: one subscriber reads {size.backlog:,} messages of 200 bytes")
+    smss.create(mine.smss, "backlog")
+    smss.fill(mine.smss, "backlog", size.backlog)
+    for batch, budget in _BATCHES:
+        rates = [smss.reading(mine.smss, "backlog", batch, size.backlog, size.seconds) for _ in range(size.rounds)]
+        report.add(f"smss: read a backlog, batches of {batch}", rates, "/s", budget, at_least=True)
 
 
 def _idle(mine: Ours, contestants: Sequence[Contestant], seconds: float) -> list[Idle]:

@@ -93,13 +93,14 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """The daemon, the gateway, and the gateway's doors: those that are measured as others are, and that of WebSocket
-    MQ."""
+    """The daemon, the gateway, and the gateway's doors: those that are measured as others are, and those of WebSocket
+    MQ and smss."""
 
     daemon: Daemon
     gateway: Process
     doors: tuple[Contestant, ...]
     websocket_mq: Address
+    smss: Address
 
     def read_cpu(self) -> list[float]:
         """CPU seconds of daemon and gateway."""
@@ -107,16 +108,16 @@ class Ours:
 
 
 @contextmanager
-def ours(place: Path, gateway_file: Path) -> Iterator[Ours]:
-    """Our daemon with a gateway, whose configuration is written to ``gateway_file``."""
-    with daemons.running(place, "--gateway-users", str(os.getuid()), "--limits-user-waits", "0") as daemon:
-        http, rpc, mq, pages = free_ports(4)
+def ours(place: Path, gateway_file: Path, *flags: str) -> Iterator[Ours]:
+    """Our daemon with a gateway, whose configuration is written to ``gateway_file``. ``flags`` are the daemon's."""
+    with daemons.running(place, "--gateway-users", str(os.getuid()), "--limits-user-waits", "0", *flags) as daemon:
+        http, rpc, mq, smss, pages = free_ports(5)
         lane = daemon.ipc / "lane.sock"
-        gateway_file.write_text(_GATEWAY.format(socket=lane, http=http, rpc=rpc, mq=mq, pages=pages))
+        gateway_file.write_text(_GATEWAY.format(socket=lane, http=http, rpc=rpc, mq=mq, smss=smss, pages=pages))
         command = (sys.executable, "-m", "postroom_gateway", "run", "--config", gateway_file)
         gateway = Process(command, gateway_file.with_suffix(".log"))
         try:
-            for port in (http, rpc, mq):
+            for port in (http, rpc, mq, smss):
                 gateway.wait_for(partial(_connect, port))
             pids = {"daemon": daemon.pid, "gateway": gateway.pid}
             left = partial(messages_in, daemon)
@@ -124,7 +125,7 @@ def ours(place: Path, gateway_file: Path) -> Iterator[Ours]:
                 Contestant("LMQ over HTTP", pids, ("127.0.0.1", http), LmqHttp, left, is_ours=True),
                 Contestant("LMQ over MessagePack-RPC", pids, ("127.0.0.1", rpc), LmqRpc, left, is_ours=True),
             )
-            yield Ours(daemon, gateway, doors, ("127.0.0.1", mq))
+            yield Ours(daemon, gateway, doors, ("127.0.0.1", mq), ("127.0.0.1", smss))
         finally:
             gateway.stop()
 
@@ -146,7 +147,11 @@ port = {http}
 port = {rpc}
 [doors.mq-websocket]
 port = {mq}
+[doors.smss]
+port = {smss}
 [limits]
+connections = 2000
+peer_connections = 2000
 waiting = 100000
 """
 

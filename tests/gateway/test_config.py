@@ -47,7 +47,7 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         ("[doors.lmq-http]\nport = -1", "doors.lmq-http.port: -1 is out of range (0 to 65,535)"),
         (
             "[doors.lmq-http]\ndialect = 'lmq'",
-            "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, mq-websocket, got",
+            "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, mq-websocket, smss, got",
         ),
         ("[doors.smtp]", "doors.smtp.dialect: expected one of lmq-http, lmq-rpc"),
         ("[doors.LMQ]\ndialect = 'lmq-http'", "doors.LMQ: expected a name"),
@@ -67,6 +67,10 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         (
             f"[doors.lmq-rpc]\nauthentication = 'tokens'\n[principals.a]\ntoken_sha256 = '{DIGEST}'",
             "lmq-rpc has no place for tokens",
+        ),
+        (
+            f"[doors.smss]\nauthentication = 'tokens'\n[principals.a]\ntoken_sha256 = '{DIGEST}'",
+            "smss has no place for tokens",
         ),
         ("[doors.lmq-http]\nport = 9981", "9981 is also the port of observe"),
         ("[doors.lmq-http]\n[doors.second]\ndialect = 'lmq-http'", "9980 is also the port of lmq-http"),
@@ -126,6 +130,9 @@ def test_check_config_says_what_is_served_and_ends_with_2_if_it_is_invalid(tmp_p
     assert bad.exit_code == 2
     assert "doors.lmq-http.prot: unknown key" in bad.output
     assert check(tmp_path, "[doors.lmq-http.options]\nretry = 1").exit_code == 2
+    assert check(tmp_path, "[doors.smss.options]\nalive_seconds = 20\nretention_hours = 0").exit_code == 0
+    for wrong in ("alive_seconds = 0", "payload_bytes = 1.5", "retention_hours = -1", "sample = 1"):
+        assert check(tmp_path, f"[doors.smss.options]\n{wrong}").exit_code == 2
     missing = check(tmp_path, "[doors.lmq-http]\ntls_certificate = 'a.pem'\ntls_key = 'a.key'")
     assert missing.exit_code == 2
     assert "No such file" in missing.output

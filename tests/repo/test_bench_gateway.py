@@ -57,6 +57,10 @@ def test_every_row_of_the_gateway_and_the_lane_has_its_figures(tmp_path):
         assert f"{row}: CPU of the daemon" in values
         assert (f"{row}: CPU of the gateway" in values) == ("MQ" in row)
     assert values["WebSocket MQ: delivery to one of 150 consumers: p50"] > 0
+    for connections in ("1 connection", "16 connections", "256 connections"):
+        for how in ("durable", "durability interval"):
+            assert values[f"smss: publish, {connections}, {how}"] > 0
+    assert all(values[f"smss: read a backlog, batches of {batch}"] > 0 for batch in (1, 10, 100, 255))
     assert values["gateway: resident memory after the load"] > 0
     assert values["gateway: CPU, idle"] >= 0
     assert list((tmp_path / "data").iterdir()) == []

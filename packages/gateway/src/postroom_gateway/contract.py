@@ -40,7 +40,8 @@ class Principal(NamedTuple):
 
 class Answer(NamedTuple):
     """The daemon's answer: ``data`` as in the protocol of the lane, with ``bodyBytes`` in place of ``payload``, and the
-    bodies that it describes, in that order: of each message its parts, if it has ``parts``."""
+    bodies that it describes, in that order: of each message its parts, if it has ``parts``; of a ``read`` as ``raw``
+    one body with all records."""
 
     data: dict[str, Any]
     bodies: Sequence[bytes] = ()
@@ -63,9 +64,9 @@ class Daemon(Protocol):
     ) -> Answer:
         """Send a command, and wait for its answer. It is executed once, even if the connection breaks meanwhile.
 
-        ``payload`` describes each of ``bodies`` by ``bodyBytes``. ``wait_ms`` is how long ``consume_next`` waits for a
-        message if there is none; None: for ever. Raises ``CommandError`` if the daemon refuses the command,
-        ``DaemonUnavailable``, and ``WaitEnded`` if it waits.
+        ``payload`` describes ``bodies`` by ``bodyBytes``. ``wait_ms`` is how long ``consume_next`` or ``read`` waits
+        for a message or a record if there is none; None: for ever. Raises ``CommandError`` if the daemon refuses the
+        command, ``DaemonUnavailable``, and ``WaitEnded`` if it waits.
         """
 
 
@@ -174,6 +175,15 @@ class Peer(Caller, Protocol):
         """Say how many bytes of an incomplete request were received; 0: what was received ends with a request. A peer
         that does not complete it in time is closed, and so is one whose bytes are too many for all peers together."""
 
+    async def drain(self) -> None:
+        """Wait until the peer has read so much of what was written that there is space for more."""
+
+    def pause(self) -> None:
+        """Read nothing more from the peer, which sends requests before it got the answers to others."""
+
+    def resume(self) -> None:
+        """Read on after ``pause``."""
+
     def close(self) -> None:
         """Close the connection, after what was written."""
 
@@ -183,6 +193,10 @@ class StreamHandler(Protocol):
 
     def received(self, data: bytes) -> None:
         """Bytes have arrived. A ``ValueError`` is the peer's fault, and closes the connection."""
+
+    def stopping(self) -> None:
+        """The gateway stops: nothing more is read from the peer, and its waits at the daemon end. End whatever waits
+        for the peer."""
 
     def closing(self) -> None:
         """The connection is about to be closed: the last moment to write to the peer."""

@@ -11,6 +11,7 @@ from .config.settings import DoorSection, Settings
 from .contract import Daemon, HttpDialect, MessageDialect, StreamDialect
 from .dialects.lmq.http import LmqHttp
 from .dialects.lmq.rpc import RpcDialect
+from .dialects.smss.door import Smss
 from .dialects.websocket_mq.door import WebSocketMq
 from .observe.counters import DoorCounters
 from .serve.authentication import Authenticator, Directory
@@ -22,7 +23,12 @@ from .serve.tls import InvalidTls, read_tls
 #: Makes the dialect of a door: from the daemon, the door's name, and the keys of its table ``options``. Raises
 #: ``ConfigurationError`` for a wrong option.
 Make = Callable[[Daemon, str, Mapping[str, Any]], HttpDialect | MessageDialect | StreamDialect]
-_MAKERS: Final[Mapping[str, Make]] = {"lmq-http": LmqHttp, "lmq-rpc": RpcDialect, "mq-websocket": WebSocketMq}
+_MAKERS: Final[Mapping[str, Make]] = {
+    "lmq-http": LmqHttp,
+    "lmq-rpc": RpcDialect,
+    "mq-websocket": WebSocketMq,
+    "smss": Smss,
+}
 
 
 def check(settings: Settings) -> None:

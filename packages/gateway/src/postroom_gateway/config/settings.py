@@ -33,6 +33,7 @@ DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType(
         "lmq-http": DialectKind("http", 9980),
         "lmq-rpc": DialectKind("stream", 18800),
         "mq-websocket": DialectKind("websocket", 8080),
+        "smss": DialectKind("stream", 12301),
     }
 )
 

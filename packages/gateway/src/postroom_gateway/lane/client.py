@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _SPARE: Final = 8
 #: How often (s) a daemon that does not accept the gateway is asked whether it does now.
 _RENEW_S: Final = 2.0
+#: Commands that may wait.
+_WAITING: Final = (Command.CONSUME_NEXT, Command.READ)
 #: A newer daemon may have more.
 _CODES: Final = {code.value: code for code in ErrorCode}
 
@@ -109,7 +111,8 @@ class Lane:
                     raise WaitEnded("the gateway stops") from None
                 raise
             else:
-                if answer.data.get("message") or (step_ms == left_ms and not self._is_stopping):
+                has_come = answer.data.get("message") or answer.data.get("count")
+                if has_come or (step_ms == left_ms and not self._is_stopping):
                     return answer
             finally:
                 self._waits.pop(pending.request_id, None)
@@ -147,8 +150,8 @@ class Lane:
 
     def _abandon(self, link: Link, pending: Pending, envelope: dict[str, Any]) -> None:
         """Nobody waits for the answer any more: end the wait of the request, and return a lease that it gets, for which
-        its answer is awaited once more as long as an answer may take."""
-        if envelope["command"] != Command.CONSUME_NEXT:
+        its answer is awaited once more as long as an answer may take. A ``read`` gets none."""
+        if envelope["command"] not in _WAITING:
             return
         future = pending.future
         if future.done() and not future.cancelled() and not future.exception():
@@ -277,6 +280,8 @@ def _error(header: dict[str, Any]) -> CommandError:
 
 def _cut(data: dict[str, Any], body: bytes) -> list[bytes]:
     """The bodies that an answer describes; a body may be empty."""
+    if "rawBytes" in data:
+        return [body]
     bodies: list[bytes] = []
     start = 0
     message = data.get("message")

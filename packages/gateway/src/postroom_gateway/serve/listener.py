@@ -21,8 +21,14 @@ from .websocket import WebSocketServer
 
 _BACKLOG: Final = 1024
 #: A peer that says nothing for 60 s is asked by the kernel whether it is there, five times in 50 s. Otherwise one that
-#: vanished without a word, such as by a power cut, would keep its connection, and its pull would wait.
-_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 5))
+#: vanished without a word, such as by a power cut, would keep its connection, and its pull would wait. The same holds
+#: for one to which something was sent that it does not confirm for so long (ms).
+_KEEPALIVE: Final = (
+    (socket.TCP_KEEPIDLE, 60),
+    (socket.TCP_KEEPINTVL, 10),
+    (socket.TCP_KEEPCNT, 5),
+    (socket.TCP_USER_TIMEOUT, 110_000),
+)
 _SOCKET_UNIT: Final = "systemctl cat postroom-gateway.socket"
 
 

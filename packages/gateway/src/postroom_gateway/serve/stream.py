@@ -51,6 +51,8 @@ class StreamConnection(asyncio.Protocol):
         self._pending_bytes = 0  # of a request that is not complete
         self._unsent_bytes = 0  # of answers
         self._is_blocked = False
+        self._is_paused = False  # by the handler
+        self._drained: asyncio.Future[None] | None = None  # set once the peer has read
         self._ends = False
 
     # --- Peer ---------------------------------------------------------------------------------------------------------
@@ -112,6 +114,22 @@ class StreamConnection(asyncio.Protocol):
             self._unread.clear()
             self._ends = True
             self.abort()
+
+    async def drain(self) -> None:
+        """As ``Peer.drain``."""
+        while self._is_blocked:
+            self._drained = self._loop.create_future()
+            await self._drained
+
+    def pause(self) -> None:
+        """As ``Peer.pause``."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """As ``Peer.resume``."""
+        if self._is_paused:
+            self._is_paused = False
+            self._read_on()
 
     def close(self) -> None:
         """As ``Peer.close``."""
@@ -193,7 +211,7 @@ class StreamConnection(asyncio.Protocol):
     def _may_ask(self) -> bool:
         limits = self._door.limits
         has_place = self._working < limits.settings.peer_requests and self._executed_bytes < _EXECUTED_BYTES
-        if not has_place or self._resumes or self._is_blocked:
+        if not has_place or self._resumes or self._is_blocked or self._is_paused:
             return False
         return not (limits.executed_bytes and self._is_memory_full())
 
@@ -213,6 +231,8 @@ class StreamConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_blocked = False
+        if self._drained and not self._drained.done():
+            self._drained.set_result(None)
         self._count_unsent(0)
         self._read_on()
 
@@ -249,6 +269,8 @@ class StreamConnection(asyncio.Protocol):
         """As ``Connection.stop``."""
         self._ends = True
         self._unread.clear()
+        if self._handler:
+            self._handler.stopping()
         if not self._tasks:
             self.close()
 

@@ -120,6 +120,9 @@ class WebSocketHandler:
         if is_done:
             self._connection.close()
 
+    def stopping(self) -> None:
+        """As ``StreamHandler.stopping``: nothing waits for the peer."""
+
     def closing(self) -> None:
         """As ``StreamHandler.closing``: a close frame, unless there was one."""
         if self._protocol.state is State.OPEN:

@@ -49,6 +49,9 @@ class RpcHandler:
                 self._peer.start(self._respond(request), len(frame), is_waiting=request.method in PULLS)
         self._peer.expect(self._frames.pending_bytes)
 
+    def stopping(self) -> None:
+        """Nothing waits for the client."""
+
     def closing(self) -> None:
         """Nothing is said to the client."""
 

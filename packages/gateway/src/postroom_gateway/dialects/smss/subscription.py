@@ -1,0 +1,159 @@
+"""One subscription: records that are pushed batch by batch, each after the ack of the one before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from ...contract import Peer
+from .codec import ACK_BYTES, ALIVE, cut_records, encode_push, read_ack
+from .texts import Refused, TopicGone
+from .topics import Page, Topics
+
+#: Time limit (s) of an ack, if the client names none.
+_ACK_S: Final = 3.0
+#: Most records of a page: as many as the largest batch has.
+_PAGE_RECORDS: Final = 255
+_ACK: Final = 0
+_ACK_AND_END: Final = 1
+
+
+class Subscribers:
+    """Who subscribes now, by topic: each name once."""
+
+    def __init__(self) -> None:
+        self._names: set[tuple[bytes, bytes]] = set()
+
+    def enter(self, topic: bytes, who: bytes) -> None:
+        """Somebody subscribes. Raises ``Refused`` if somebody does under this name."""
+        if (topic, who) in self._names:
+            raise Refused(f"{who.decode(errors='replace')} regiester exist", "register_exist")  # smss's own text
+        self._names.add((topic, who))
+
+    def leave(self, topic: bytes, who: bytes) -> None:
+        """The subscription has ended."""
+        self._names.discard((topic, who))
+
+
+class Terms(NamedTuple):
+    """What a client asks for: records of a topic behind an event id, at most ``batch`` at a time."""
+
+    topic: bytes
+    who: bytes
+    after: int
+    batch: int
+    ack_timeout_ns: int
+
+
+class SubscriptionLost(Exception):
+    """The client did not ack in time, or sent what is no ack: its connection is to be closed."""
+
+
+class Subscription:
+    """A subscription of one connection. ``alive_s`` is the longest time without a sign of life for the client."""
+
+    def __init__(self, peer: Peer, topics: Topics, terms: Terms, alive_s: float) -> None:
+        self._peer = peer
+        self._topics = topics
+        self._terms = terms
+        self._alive_s = alive_s
+        self._loop = asyncio.get_running_loop()
+        self._ack_s = terms.ack_timeout_ns / 1e9 if terms.ack_timeout_ns > 0 else _ACK_S
+        self._page_records = _PAGE_RECORDS // terms.batch * terms.batch
+        self._ack: asyncio.Future[int] | None = None  # of the batch that was pushed
+        self._received = b""
+        self._first: Page | None = None
+        self._reading: asyncio.Task[Page] | None = None
+        #: Whether the client has ended it: what it sends from then on is a request.
+        self.has_ended = False
+
+    async def start(self) -> None:
+        """Read the first records. Raises ``Refused`` if there can be no such subscription."""
+        terms = self._terms
+        self._first = await self._topics.first(terms.topic, terms.after, self._page_records)
+
+    async def run(self) -> None:
+        """Push records until the client ends it. Raises ``TopicGone`` if the topic was deleted, another ``Refused`` if
+        the records that come next cannot be read, ``SubscriptionLost``."""
+        assert self._first
+        page, self._first = self._first, None
+        topic = page.topic
+        try:
+            while not await self._deliver(page):
+                after = page.last
+                del page  # is not needed while the client waits
+                page = await self._next(after)
+                if page.topic != topic:  # it was deleted, and there is another one of this name
+                    raise TopicGone
+        finally:
+            if self._reading:
+                self._reading.cancel()
+
+    async def _deliver(self, page: Page) -> bool:
+        """Push the records of a page; whether the client has ended the subscription."""
+        left = page.number
+        for count, records in cut_records(page.raw, left, self._terms.batch):
+            left -= count
+            if not left and page.last < page.end:
+                self._read(page.last)  # while the client works on the last batch
+            if await self._push(count, records):
+                return True
+        return False
+
+    def _read(self, after: int) -> asyncio.Task[Page]:
+        """Begin to read the next page, and wait for it if need be."""
+        if self._reading is None:
+            work = self._topics.read(self._terms.topic, after, self._page_records, wait=True)
+            self._reading = self._loop.create_task(work)
+            self._reading.add_done_callback(_note)
+        return self._reading
+
+    async def _next(self, after: int) -> Page:
+        """The next page. The client gets signs of life until there is one."""
+        reading = self._read(after)
+        while not reading.done():
+            await asyncio.wait((reading,), timeout=self._alive_s)
+            if not reading.done():
+                self._peer.write(ALIVE)
+        self._reading = None
+        return reading.result()
+
+    async def _push(self, count: int, records: bytes) -> bool:
+        """Push a batch, and wait for its ack; whether that ends the subscription."""
+        ack: asyncio.Future[int] = self._loop.create_future()
+        self._ack = ack
+        self._peer.write(encode_push(count, records))
+        timer = self._loop.call_later(self._ack_s, self._lose)
+        try:
+            return await ack == _ACK_AND_END
+        finally:
+            timer.cancel()
+            self._ack = None
+
+    def _lose(self) -> None:
+        if self._ack and not self._ack.done():
+            self._ack.set_exception(SubscriptionLost())
+
+    def received(self, data: bytes) -> bytes:
+        """Bytes of the client have arrived; returns those behind the end of the subscription. Raises ``ValueError`` if
+        they are no ack of what was pushed."""
+        ack = self._ack
+        if ack is None or ack.done():
+            raise ValueError("bytes without a batch that they could ack")
+        data = self._received + data
+        if len(data) < ACK_BYTES:
+            self._received = data
+            return b""
+        self._received = b""
+        code, rest = read_ack(data[:ACK_BYTES]), data[ACK_BYTES:]
+        if code not in (_ACK, _ACK_AND_END) or (rest and code == _ACK):
+            raise ValueError("not an ack")
+        self.has_ended = code == _ACK_AND_END
+        ack.set_result(code)
+        return rest
+
+
+def _note(task: asyncio.Task[Page]) -> None:
+    """Its error is for whoever needs the page; nobody may."""
+    if not task.cancelled():
+        task.exception()
