@@ -185,6 +185,7 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     """What EVENTFUL does not: what operators do, and what comes by itself when its time is over."""
     times = {"retry": {"limit": 1}, "deduplication": {"mode": "window", "windowSec": 0.001}}
     daemon.ask("set_policy", queue="operated", policy=times)
+    daemon.ask("create_queue", queue="log", createWith={"kind": "log", "log": {"retentionBytes": 5000}})
     daemon.ask("set_policy_patterns", patterns=[{"pattern": "^gathered$", "policy": {"gatherWindowSec": 3600}}])
     for _ in range(2):
         daemon.ask("publish", queue="gathered", message="a part")
@@ -215,8 +216,11 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     daemon.ask("reprocess_dlq", messageKey=key)
     daemon.wait(lambda: {"schedule_fired", "claims_ended"} <= written(daemon), "a run, and the end of a claim")
     daemon.ask("delete_schedule", name="tick")
+    for _ in range(2):
+        daemon.ask("append", queue="log", message="x" * 5000)
     claim = {"name": "claim:operated\0" + "0" * 32, "value": {"key": key, "untilEngineMs": 1}}
     daemon.ask("import_state", engineMs=0, wallMs=2**50, facts=[claim])
+    daemon.wait(lambda: "trimmed" in written(daemon), "the retention of a log")
     for draining in (True, False, False):
         daemon.ask("drain", draining=draining)
 
