@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -101,6 +102,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     early = slow | {config.rootpath / file for file in LONG}
     items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in early))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: the collector of garbage need not look through all of them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 class SparkOnce(LoadFileScheduling):  # type: ignore[misc]
