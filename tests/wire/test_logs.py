@@ -106,6 +106,13 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     assert "hello" in shown.stdout and "roof" in shown.stdout
     assert postroom(daemon, "log", "read", "m", "--reader", "r").returncode == 4
     assert "at the end" in postroom(daemon, "log", "readers", "m").stdout
+    assert "the log ends at" in postroom(daemon, "log", "read", "m", "--after", "999").stdout
+    status = postroom(daemon, "status", "--queue", "m").stdout
+    assert "last position" in status and "retentionHours" in status and "retry" not in status
+    helped = postroom(daemon, "log", "--help").stdout
+    assert all(word in helped for word in ("create", "tail", "pipe", "delete", "append", "move-reader"))
+    assert postroom(daemon, "log", "pipe", "jobs", "m").returncode == 0
+    assert daemon.ask("get_policy", queue="jobs")["override"] == {"pipe": {"to": ["m"]}}
     raw = postroom(daemon, "log", "read", "m", "--raw")
     assert raw.stdout == "hello"
     as_json = json.loads(postroom(daemon, "log", "read", "m", "--json").stdout)

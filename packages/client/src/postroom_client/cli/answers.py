@@ -215,7 +215,8 @@ def _describe_records(data):
         shown = u"-" if attributes in (None, {}, u"{}") else cell(attributes)
         rows.append([cell(one.get("position")), moment(one.get("wallMs")), shown, cell(one.get("payload"))])
     if not rows:
-        return u"no records after position " + cell(data.get("last"))
+        end = cell(data["end"]) if data.get("end") else u"the beginning: it never had a record"
+        return u"no records after position %s; the log ends at %s" % (cell(data.get("last")), end)
     text = table([u"position", u"time", u"attributes", u"body"], rows)
     return text if data.get("last") == data.get("end") else text + u"\ncontinue with --after " + cell(data.get("last"))
 

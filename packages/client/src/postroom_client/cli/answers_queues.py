@@ -21,13 +21,19 @@ def _describe_status(data):
     rows += [(u"paused", u"publish, consume" if paused == u"both" else paused)]
     if data.get("draining"):
         rows += [(u"draining", u"no new messages are accepted")]
+    log = data.get("log") or {}
+    if log:
+        made = (cell(log.get("created")), moment(log.get("createdMs")))
+        rows.append((u"kind", u"log, created by event %s at %s" % made))
+        rows += [(label, cell(log.get(name))) for name, label in _OF_LOG]
+        rows += [(u"deleted at", moment(log["expireAtMs"]))] if log.get("expireAtMs") else []
     for name, _ in _COUNTS[1:]:
-        if name in _RARE and not counts.get(name):
+        if (name in _RARE or log) and not counts.get(name):
             continue
         detail = u", ".join(details.get(name, ()))
         text = cell(counts.get(name)) + (u"  (%s)" % detail if detail else u"")
         rows.append((_STATES.get(name, u"%s" % name), text))
-    if "bytes" in data:
+    if "bytes" in data and not log:
         rows.append((u"bytes", cell(data["bytes"])))
     rows.append((u"totals", u", ".join(_nonzero(data.get("totals"))) or u"-"))
     if any((data.get("tally") or {}).values()):
@@ -35,6 +41,16 @@ def _describe_status(data):
     return u"\n\n".join([pairs(rows)] + ([_policy_groups(data["policy"])] if data.get("policy") else []))
 
 
+_OF_LOG = (
+    ("records", u"records"),
+    ("bytes", u"bytes"),
+    ("first", u"first position"),
+    ("last", u"last position"),
+    ("readers", u"readers"),
+)
+#: Keys of a policy that are about logs, and those of its limits that apply to them.
+_KEYS_OF_LOGS = ("kind", "log", "pipe", "validation", "limits")
+_LIMITS_OF_LOGS = ("messageBytes", "publishPerSec")
 _STATES = {"dlq": u"dead letters", "inflight": u"in flight", "held": u"on hold"}
 
 
@@ -61,8 +77,14 @@ def _paused(value):
 
 
 def _policy_groups(policy):
-    """Return a policy with one line for each group of keys."""
+    """Return a policy with one line for each group of keys: those that mean something for a queue, or for a log."""
     rows, single = [], {}
+    if policy.get("kind") == "log":
+        policy = {name: policy[name] for name in _KEYS_OF_LOGS if name in policy}
+        limits = policy.get("limits") or {}
+        policy["limits"] = {name: limits[name] for name in _LIMITS_OF_LOGS if name in limits}
+    elif "kind" in policy:
+        policy = {name: policy[name] for name in policy if name not in ("kind", "log")}
     for name in sorted(policy):
         value = policy[name]
         if isinstance(value, dict):

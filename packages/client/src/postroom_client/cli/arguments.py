@@ -8,7 +8,7 @@ from .. import __version__
 from .._paging import check_rate
 from .._protocol import FIELDS, INSTEAD_OF
 from ..errors import InvalidArgument
-from .names import ALIASES, DIRECTORIES, GROUPS, SUBCOMMANDS, WORK, option_help, option_names, variable
+from .names import ALIASES, DIRECTORIES, GROUPS, LOG_WORDS, SUBCOMMANDS, WORK, option_help, option_names, variable
 from .payload import UsageError
 
 EXIT_OK = 0
@@ -119,6 +119,9 @@ def make_parser(arguments, lenient=False):
                 metavar = "|".join(_second_words(first))
                 parent = words.add_parser(first, help=GROUPS[first], parents=[common])
                 groups[first] = parent.add_subparsers(dest=first + "_word", metavar=metavar)
+                if first == "log":  # they were expanded before
+                    for short, text_of_short in LOG_WORDS:
+                        groups[first].add_parser(short, help=text_of_short)
             group = groups[first]
         own = group.add_parser(word, help=text, description=text, parents=[common])
         own.set_defaults(command=command)
@@ -195,7 +198,8 @@ def _did_you_mean(word):
 
 
 def _second_words(first):
-    return [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
+    words = [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
+    return [word for word, _ in LOG_WORDS] + words if first == "log" else words
 
 
 def _missing_word(first):

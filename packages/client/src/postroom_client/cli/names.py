@@ -77,9 +77,17 @@ DIRECTORIES = (
 #: First words of commands that have two, and their help.
 GROUPS = {
     "policy": "show or set policies",
-    "log": "append and read records that stay (also: create, delete, tail, pipe)",
+    "log": "append and read records that stay",
     "schedule": "publish messages at given times",
 }
+
+#: Further words behind ``log``, which are short for others, and their help.
+LOG_WORDS = (
+    ("create", "create a log: short for create-queue --log"),
+    ("tail", "show records on and on: short for log read --follow"),
+    ("pipe", "NAME [TARGET ...]: pass everything on to these logs or queues: short for policy set with pipe.to"),
+    ("delete", "delete a log with its records: short for delete-queue --discard"),
+)
 
 #: Help of ``postroom work``, which is not a command of the protocol.
 WORK = "run a program for each message of a queue"
@@ -160,7 +168,7 @@ _PAGE_LIMIT = "do one page of at most so many messages (without it: all pages)"
 
 #: Help of an option of one command, where other commands with that option have another.
 HELP_OF = {
-    ("append", "messages"): "JSON array of objects with message, attributes, encoding and contentType, or @FILE, or - "
+    ("append", "messages"): "JSON array of objects with the fields of a record, or @FILE, or - "
     "for standard input; instead of --message",
     ("append", "delayMs"): "milliseconds after which the records are appended (0)",
     ("append", "createWith"): "JSON object, or @FILE: policy with which the log is created if it does not exist ({}: "
