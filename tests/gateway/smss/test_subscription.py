@@ -56,6 +56,20 @@ def test_batches_are_as_large_as_they_may_be_and_each_waits_for_the_ack(publishe
         assert connection.ask(alive()).code == ALIVE  # nothing was pushed before its ack
 
 
+def test_a_backlog_of_many_pages_comes_once_and_in_order(publisher, topic, connect):
+    expected = [b"m%d" % number for number in range(6000)]
+    for start in range(0, 6000, 1000):
+        publisher.publish(topic, *expected[start : start + 1000])
+    for batch in (255, 7):
+        connection = connect()
+        connection.send(sub(topic.encode(), b"w%d" % batch, 0, batch))
+        seen: list[bytes] = []
+        while len(seen) < 6000:
+            seen += connection.push().bodies
+            connection.ack()
+        assert seen == expected
+
+
 def test_what_is_published_later_is_pushed_at_once(publisher, topic, connect):
     connection = connect()
     connection.send(sub(topic.encode(), b"w", 0, 10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final, NamedTuple
 
 from ...contract import Peer
@@ -14,6 +15,8 @@ from .topics import Page, Topics
 _ACK_S: Final = 3.0
 #: Most records of a page: as many as the largest batch has.
 _PAGE_RECORDS: Final = 255
+#: Pages of a backlog that are read ahead: while one waits for its turn, the next one is on its way.
+_PAGES_AHEAD: Final = 2
 _ACK: Final = 0
 _ACK_AND_END: Final = 1
 
@@ -63,7 +66,8 @@ class Subscription:
         self._ack: asyncio.Future[int] | None = None  # of the batch that was pushed
         self._received = b""
         self._first: Page | None = None
-        self._reading: asyncio.Task[Page] | None = None
+        #: The pages that come next, in order.
+        self._ahead: deque[asyncio.Task[Page]] = deque()
         #: Whether the client has ended it: what it sends from then on is a request.
         self.has_ended = False
 
@@ -86,37 +90,49 @@ class Subscription:
                 if page.topic != topic:  # it was deleted, and there is another one of this name
                     raise TopicGone
         finally:
-            if self._reading:
-                self._reading.cancel()
+            for reading in self._ahead:
+                reading.cancel()
 
     async def _deliver(self, page: Page) -> bool:
         """Push the records of a page; whether the client has ended the subscription."""
-        left = page.number
-        for count, records in cut_records(page.raw, left, self._terms.batch):
-            left -= count
-            if not left and page.last < page.end:
-                self._read(page.last)  # while the client works on the last batch
+        if not self._ahead:
+            self._read_behind(page)
+        for count, records in cut_records(page.raw, page.number, self._terms.batch):
             if await self._push(count, records):
                 return True
         return False
 
-    def _read(self, after: int) -> asyncio.Task[Page]:
-        """Begin to read the next page, and wait for it if need be."""
-        if self._reading is None:
-            work = self._topics.read(self._terms.topic, after, self._page_records, wait=True)
-            self._reading = self._loop.create_task(work)
-            self._reading.add_done_callback(_note)
-        return self._reading
-
     async def _next(self, after: int) -> Page:
         """The next page. The client gets signs of life until there is one."""
-        reading = self._read(after)
+        if not self._ahead:
+            self._read(after)
+        reading = self._ahead[0]
         while not reading.done():
             await asyncio.wait((reading,), timeout=self._alive_s)
             if not reading.done():
                 self._peer.write(ALIVE)
-        self._reading = None
+        self._ahead.popleft()
+        if self._ahead:
+            self._came(self._ahead[-1])
         return reading.result()
+
+    def _read(self, after: int) -> None:
+        """Begin to read the next page, and to wait for it if need be."""
+        work = self._topics.read(self._terms.topic, after, self._page_records, wait=True)
+        reading = self._loop.create_task(work)
+        self._ahead.append(reading)
+        reading.add_done_callback(self._came)
+
+    def _came(self, reading: asyncio.Task[Page]) -> None:
+        """A page has come, or will soon. Its error is for whoever needs the page; nobody may."""
+        is_there = reading.done() and not reading.cancelled() and not reading.exception()
+        if is_there and self._ahead and self._ahead[-1] is reading:
+            self._read_behind(reading.result())
+
+    def _read_behind(self, page: Page) -> None:
+        """Read on behind a page if there is more, unless enough is read ahead."""
+        if page.last < page.end and len(self._ahead) < _PAGES_AHEAD:
+            self._read(page.last)
 
     async def _push(self, count: int, records: bytes) -> bool:
         """Push a batch, and wait for its ack; whether that ends the subscription."""
@@ -151,9 +167,3 @@ class Subscription:
         self.has_ended = code == _ACK_AND_END
         ack.set_result(code)
         return rest
-
-
-def _note(task: asyncio.Task[Page]) -> None:
-    """Its error is for whoever needs the page; nobody may."""
-    if not task.cancelled():
-        task.exception()
