@@ -31,7 +31,8 @@ READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 30.0
 LOG_LINES = 15
 LINE_CELLS = 120
-#: The gateway's configuration after a first start with it, and the daemon's, which lets LMQ's clients do what LMQ does.
+#: The gateway's configuration after a first start with it, and the daemon's, which lets clients of LMQ and WebSocket MQ
+#: do what these let them do. WebSocket MQ's own port, 8080, is often taken.
 GATEWAY = """\
 [daemon]
 socket = "ipc/lane.sock"
@@ -42,10 +43,13 @@ port = 9980
 [doors.lmq-rpc]
 port = 18800
 
+[doors.mq-websocket]
+port = 18080
+
 [observe]          # /health and /metrics
 port = 9981
 """
-OPERATORS = ["group postroom-ops", "principal anonymous:lmq-http", "principal anonymous:lmq-rpc"]
+OPERATORS = ["group postroom-ops", *(f"principal anonymous:{door}" for door in ("lmq-http", "lmq-rpc", "mq-websocket"))]
 CONFIGURATION = {"access": {"operators": OPERATORS}, "limits": {"userStoredBytes": 0}}
 #: Low on purpose, in percent of all processors: the start of one interpreter on one of them is more.
 BUSY_PERCENT = round(4 / (os.cpu_count() or 1), 2)
@@ -181,7 +185,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument(
         "--with-gateway",
         action="store_true",
-        help="start the gateway too; creates ROOT/gateway.toml, and ROOT/config.json with LMQ's clients as operators",
+        help="start the gateway too; creates ROOT/gateway.toml, and ROOT/config.json with its clients as operators",
     )
     parser.add_argument("--seconds", type=float, help="run this long, then print a summary, also on a terminal")
     return parser.parse_args()
@@ -245,7 +249,9 @@ def configure_for_gateway(root: Path) -> None:
     configuration = root / "config.json"
     if not configuration.exists():
         configuration.write_text(json.dumps(CONFIGURATION, indent=2) + "\n")
-        print(f"start: LMQ's clients may do everything, by access.operators in {configuration}", file=sys.stderr)
+        print(
+            f"start: the gateway's clients may do everything, by access.operators in {configuration}", file=sys.stderr
+        )
 
 
 def start_gateway(programs: list[Program], root: Path, interrupts: Interrupts) -> None:
@@ -254,8 +260,8 @@ def start_gateway(programs: list[Program], root: Path, interrupts: Interrupts) -
     command = [str(Path(sys.executable).with_name("postroom-gateway")), "run", "--config", str(configuration)]
     log = root / "log" / "gateway.log"
     print(
-        f"start: the gateway's doors and ports are in {configuration} (LMQ at http://127.0.0.1:9980, health at"
-        f" http://127.0.0.1:9981/health); log {log}",
+        f"start: the gateway's doors and ports are in {configuration} (LMQ at http://127.0.0.1:9980, WebSocket"
+        f" MQ at ws://127.0.0.1:18080, health at http://127.0.0.1:9981/health); log {log}",
         file=sys.stderr,
     )
     with interrupts.deferred():

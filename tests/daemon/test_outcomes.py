@@ -385,3 +385,18 @@ def test_outcomes_come_with_their_queue_to_another_root(make_bench: MakeBench, a
     assert status(target)["tally"] == {"completed": 0, "abandoned": 0}
     target.reopen(without_store=True)
     assert browsed(target) == browsed(any_bench)
+
+
+def test_the_tally_comes_with_its_queue_to_another_root(make_bench: MakeBench) -> None:
+    bench, target = make_bench().open(), make_bench().open()
+    for _ in range(2):
+        completed(bench)
+    queues, now = bench.do("read_state", part="queues")["queues"], bench.live.clock.now()
+    for wrong in ({"totals": {"acked": "2"}}, {"tallyFrom": [1]}):
+        sent = target.send("import_state", engineMs=now.engine, wallMs=now.wall, queues=[queues[0] | wrong])
+        assert sent.code == "ERR_INVALID_REQUEST"
+    target.do("import_state", engineMs=now.engine, wallMs=now.wall, queues=queues)
+    assert status(target)["tally"] == {"completed": 2, "abandoned": 0}
+    completed(target)
+    target.reopen(without_store=True)
+    assert status(target)["tally"] == {"completed": 3, "abandoned": 0}

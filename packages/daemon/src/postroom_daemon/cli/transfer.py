@@ -123,11 +123,15 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
         click.echo(f"{done.lost} messages had no body, and were skipped")
 
 
-@import_command.command("cpp")
-@click.option("--check", is_flag=True, help="Change nothing; show what would be imported.")
-@click.option(
+_check: Final = click.option("--check", is_flag=True, help="Change nothing; show what would be imported.")
+_accept_loss: Final = click.option(
     "--accept-loss", is_flag=True, help="Import the rest even if more than half of the messages are unusable."
 )
+
+
+@import_command.command("cpp")
+@_check
+@_accept_loss
 @json_option
 @configured
 def import_cpp_command(source: Source, check: bool, accept_loss: bool, as_json: bool) -> None:
@@ -157,13 +161,11 @@ def import_cpp_command(source: Source, check: bool, accept_loss: bool, as_json: 
         shown["otherData"] = list(map(str, done.others))
         click.echo(json.dumps({"ok": True, "checked": check, **shown}))
         return
-    imported = ", ".join(f"{count} {name}" for name, count in sorted(done.counts.items())) or "nothing"
-    if check:
-        click.echo(f"{done.source}: would import {imported}; {done.unusable} rows cannot be used")
-    elif done.old:
-        click.echo(f"{done.source}: imported {imported}; {done.unusable} rows cannot be used and are in quarantine")
+    if check or done.old:
+        _show_imported(done.source, check, done.counts, done.unusable)
+    if done.old:
         click.echo(f"the old data is {' and '.join(map(str, done.old))}: remove it when you are sure")
-    else:
+    elif not check:
         click.echo(f"{done.source}: the interrupted import is complete now")
     if done.unfinished:
         text = "ignored: the C++ system had not finished it, and confirmed it to nobody"
@@ -173,6 +175,49 @@ def import_cpp_command(source: Source, check: bool, accept_loss: bool, as_json: 
         click.echo(f"{counted(len(left), 'request')} in {left[0].parent} will not be executed unless you move them")
     for other in done.others:
         click.echo(f"{other} is also of the C++ system, and is not imported")
+
+
+@import_command.command("websocket-mq")
+@click.argument("database", type=click.Path(path_type=Path))
+@_check
+@_accept_loss
+@json_option
+@configured
+def import_websocket_mq_command(source: Source, database: Path, check: bool, accept_loss: bool, as_json: bool) -> None:
+    """Import DATABASE of WebSocket MQ (BlackGlory/mq 0.7). Stop its server and the daemon first.
+
+    DATABASE is the file data.db, or its directory. It is copied, with the journal that a killed server has left beside
+    it, and not changed. The journal of DIR must have no messages yet. Queues with their configuration and counts, and
+    messages in all states with their slots, priorities, ids and claims to be unique are imported, all or nothing. What
+    is ordered or active stays so until its time is over, which goes on meanwhile. What cannot be used is copied to
+    DIR/quarantine, with the reason; if that is most of the messages, nothing is imported.
+    """
+    from ..maintenance.import_websocket_mq import check_websocket_mq, import_websocket_mq
+    from ..maintenance.verify.check import default_workspace
+    from ..root.open_root import Sources
+
+    set_up_plain("warning")
+    config = source.load()
+    if check:
+        done = check_websocket_mq(config, database, default_workspace(), accept_loss)
+    else:
+        done = import_websocket_mq(config, database, default_workspace(), Sources(), accept_loss)
+    if as_json:
+        shown = {"database": str(done.source), "counts": done.counts, "unusableRows": done.unusable}
+        click.echo(json.dumps({"ok": True, "checked": check, **shown}))
+        return
+    _show_imported(done.source, check, done.counts, done.unusable)
+    if not check:
+        click.echo("add the door to the gateway's configuration (/etc/postroom/gateway.toml): [doors.mq-websocket]")
+
+
+def _show_imported(source: Path, check: bool, counts: dict[str, int], unusable: int) -> None:
+    """Say what was imported, or with ``check`` what would be."""
+    imported = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "nothing"
+    if check:
+        click.echo(f"{source}: would import {imported}; {unusable} rows cannot be used")
+    else:
+        click.echo(f"{source}: imported {imported}; {unusable} rows cannot be used and are in quarantine")
 
 
 @click.command()

@@ -268,8 +268,13 @@ def claim_of_parts(context: Context, policy: Policy, parts: Sequence[Part]) -> C
     """The claim of a message with named parts, which is that of their content; None if there is none."""
     if policy.deduplication == "off" or not policy.deduplicate_content:
         return None
-    name = _digest(b"parts", content_key(parts).encode())
+    name = claim_of_content(content_key(parts))
     return Claim(name, context.now.engine + policy.deduplication_ms if policy.deduplication == "window" else 0)
+
+
+def claim_of_content(key: str) -> str:
+    """The name of the claim of a message with named parts, by its ``content_key``."""
+    return _digest(b"parts", key.encode())
 
 
 def content_key(parts: Sequence[Part]) -> str:

@@ -138,7 +138,7 @@ def _claims_ended(event: Event, store: Store) -> None:
 
 
 def _tally_reset(event: Event, store: Store) -> None:
-    queue_of(event, store).reset_tally()
+    queue_of(event, store).reset_tally(event.get("tally", {}))
 
 
 def _queue_deleted(event: Event, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -285,9 +286,10 @@ class QueueRecord:
         """Outcomes that ``total`` has counted are kept, and so no part of the tally."""
         self.tally_from = self.tally_from | {total: self.tally_from.get(total, 0) + messages}
 
-    def reset_tally(self) -> None:
-        """Begin the tally anew."""
-        self.tally_from = {total: self.totals[total] for total in _TALLIED.values() if total in self.totals}
+    def reset_tally(self, tally: Mapping[str, int]) -> None:
+        """Begin the tally anew, at the numbers of ``tally``, or at 0."""
+        begun = {total: self.totals.get(total, 0) - tally.get(name, 0) for name, total in _TALLIED.items()}
+        self.tally_from = {total: number for total, number in begun.items() if number}
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""

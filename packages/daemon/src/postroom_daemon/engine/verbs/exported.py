@@ -96,9 +96,23 @@ def exported_queue(data: Any) -> QueueRecord:
             f"queue {name!r}", "override and createdWith must be objects, publishPaused and consumePaused booleans"
         )
     override, created_with = (_layer(f"queue {name!r}", layer, where) for where, layer in layers.items())
+    totals, tally_from = (_numbers(f"queue {name!r}", data, field) for field in ("totals", "tallyFrom"))
     return QueueRecord(
-        name, publish_paused=flags[0], consume_paused=flags[1], override=override, created_with=created_with
+        name,
+        publish_paused=flags[0],
+        consume_paused=flags[1],
+        override=override,
+        totals=totals,
+        created_with=created_with,
+        tally_from=tally_from,
     )
+
+
+def _numbers(what: str, data: dict[str, Any], field: str) -> dict[str, int]:
+    numbers = data.get(field, {})
+    if type(numbers) is not dict or any(type(n) is not int or abs(n) > _LARGEST for n in numbers.values()):
+        raise invalid(what, f"{field} must be an object of whole numbers")
+    return numbers
 
 
 def _layer(what: str, layer: dict[str, Any], where: str) -> Layer:

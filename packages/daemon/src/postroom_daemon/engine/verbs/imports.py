@@ -99,7 +99,7 @@ class _EventWriter:
         self._made: set[str] = set()
 
     def add_queue(self, record: QueueRecord) -> None:
-        """Add a new queue with its policy and its pauses."""
+        """Add a new queue with its policy, its pauses and its tally."""
         name, context = record.name, self._context
         if name in self._made or context.store.queue(name):
             self.skipped += 1
@@ -109,6 +109,8 @@ class _EventWriter:
         if record.override:
             policy = context.policies.resulting(name, record.override, record.created_with).to_wire()
             self._add(EventType.POLICY_SET, name, override=record.override, policy=policy)
+        if any(record.tally.values()):
+            self._add(EventType.TALLY_RESET, name, tally=record.tally)
         paused = {"publish": False, "consume": False}
         for operation in [o for o, is_paused in zip(paused, _pauses(record), strict=True) if is_paused]:
             paused = paused | {operation: True}

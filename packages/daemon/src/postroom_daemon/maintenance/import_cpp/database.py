@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...stores.sqlite.database import translated
+from ..foreign_data import Unusable, UnusableRow, shown_row, text_of
 from .rows import (
     CppMessage,
-    Unusable,
-    UnusableRow,
     body_of,
     headers_of,
     number_of,
     object_of,
     reason_of,
-    shown_row,
-    text_of,
 )
 
 #: Columns that the older tables lack, and their defaults.

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
-
-import orjson
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.events import EventType
@@ -18,31 +15,20 @@ from postroom_common.protocol import DELAY_MS_LIMIT, VISIBILITY_MS_LIMIT, Reason
 from ...engine.context import Draft
 from ...platform.clock import Now
 from ...platform.ids import Ids
-from ...platform.quarantine import Quarantine
 from ...policy.policies import Policies
-from .rows import CppMessage, CppSource, UnusableRow
+from ..foreign_data import Taken, UnusableRow, at_wall, clamped
+from .rows import CppMessage, CppSource
 
 log = logging.getLogger(__name__)
 
-#: Longest age of a message (ms); a clock that was never set says more.
-_LONGEST_AGE_MS: Final = 366 * 24 * 3600 * 1000
-#: Size from which on rows that are set aside go to another file (bytes).
-_FILE_BYTES: Final = 1024 * 1024
 _PRIORITIES: Final = (-(2**31), 2**31 - 1)
 
 
-def age_of_all(wall: int, oldest: int | None) -> int:
-    """Age (ms) of the oldest message; 0 if there is none."""
-    return _clamped(wall - (wall if oldest is None else oldest), _LONGEST_AGE_MS)
-
-
-class CppEvents:
-    """Events made from the messages of a source. When ``requests`` has ended, ``counts`` has the numbers of queues,
-    policies and messages by state, and ``unusable`` the rows from which none could be made."""
+class CppEvents(Taken):
+    """Events made from the messages of a source; the counts are complete when ``requests`` has ended."""
 
     def __init__(self, source: CppSource, now: Now, policies: Policies, ids: Ids) -> None:
-        self.counts: Counter[str] = Counter()
-        self.unusable: list[UnusableRow] = []
+        super().__init__()
         self._source = source
         self._now = now
         self._policies = policies
@@ -68,26 +54,6 @@ class CppEvents:
                 drafts = self._policy(*policy)
                 if drafts:
                     yield drafts
-
-    @property
-    def lost(self) -> list[UnusableRow]:
-        """The messages among the unusable rows."""
-        return [row for row in self.unusable if row.is_message]
-
-    @property
-    def messages(self) -> int:
-        """The number of messages from which events were made."""
-        return sum(count for name, count in self.counts.items() if name.startswith("messages "))
-
-    def set_aside(self, quarantine: Quarantine, name: str) -> None:
-        """Put the unusable rows into quarantine, each with the reason. Raises ``OSError``."""
-        lines, size = [], 0
-        for row in self.unusable:
-            lines.append(b'{"reason":%b,"row":%b}\n' % (orjson.dumps(row.reason), row.row))
-            size += len(lines[-1])
-            if size > _FILE_BYTES or row is self.unusable[-1]:
-                quarantine.add(f"{name}.rows", b"".join(lines), "data of the C++ system that cannot be used")
-                lines, size = [], 0
 
     def _creation(self, queue: str) -> list[Draft]:
         if queue in self._queues:
@@ -123,12 +89,12 @@ class CppEvents:
     def _life(self, message: CppMessage) -> list[Draft]:
         """The events that lead to the state that a message has."""
         m, now = message, self._now
-        due = now.engine + _clamped(m.available_at - now.wall, DELAY_MS_LIMIT)
+        due = now.engine + clamped(m.available_at - now.wall, DELAY_MS_LIMIT)
         waits = m.state in ("ready", "delayed") and due > now.engine
         events = [self._published(m, due if waits and not m.attempt else 0)]
         if m.attempt or m.state == "inflight":
             until = now.engine + (
-                _clamped(m.lease_until - now.wall, VISIBILITY_MS_LIMIT) if m.state == "inflight" else 0
+                clamped(m.lease_until - now.wall, VISIBILITY_MS_LIMIT) if m.state == "inflight" else 0
             )
             events.append(
                 {
@@ -166,8 +132,7 @@ class CppEvents:
 
     def _at(self, wall: int) -> Draft:
         """The engine and wall time of an event at a wall time."""
-        age = _clamped(self._now.wall - wall, min(self._now.engine, _LONGEST_AGE_MS))
-        return {"engineMs": self._now.engine - age, "wallMs": wall}
+        return at_wall(self._now, wall)
 
 
 def _failure(m: CppMessage) -> Draft:
@@ -176,7 +141,3 @@ def _failure(m: CppMessage) -> Draft:
         code = ReasonCode.RETRY_LIMIT if m.dlq_reason.startswith("retry limit") else ReasonCode.REJECTED
     failure = {"reasonCode": code, "reasonMessage": m.dlq_reason, "attempt": m.attempt, "consumerId": m.consumer}
     return {"failure": failure}
-
-
-def _clamped(value: int, high: int) -> int:
-    return min(max(value, 0), high)

@@ -15,17 +15,15 @@ from ...config.settings import Settings
 from ...platform.files import LOST_ERRNOS
 from ...root.cpp_data import DELAYS_DIR, LEASES_DIR, POLICY_PREFIX, message_files
 from ...stores.errors import StoreBusy
+from ..foreign_data import Unusable, UnusableRow, text_of
 from .rows import (
     CppMessage,
-    Unusable,
-    UnusableRow,
     body_of,
     headers_of,
     number_of,
     object_of,
     reason_of,
     shown_file,
-    text_of,
 )
 
 #: States by how late a message that is in two of their directories has reached them, the last first.

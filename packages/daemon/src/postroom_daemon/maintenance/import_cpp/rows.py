@@ -12,6 +12,8 @@ import orjson
 
 from postroom_common.body import CARRIED
 
+from ..foreign_data import Unusable, UnusableRow, shown_row
+
 #: Bytes of a file that cannot be used that go into quarantine; the file itself stays.
 _SHOWN_BYTES: Final = 65536
 #: Keys that an envelope has at least one of.
@@ -41,20 +43,6 @@ class CppMessage:
     headers: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UnusableRow:
-    """A row or file that cannot be used: why, and its content as JSON bytes. ``is_message``: a message is lost by it,
-    unless it is repaired."""
-
-    reason: str
-    row: bytes
-    is_message: bool = True
-
-
-class Unusable(Exception):
-    """Why a row or file cannot be used."""
-
-
 class CppSource(Protocol):
     """A reader of data of the C++ system. All methods may raise ``StoreError`` or ``OSError``."""
 
@@ -72,18 +60,6 @@ class CppSource(Protocol):
 
     def messages(self) -> Iterator[CppMessage | UnusableRow]:
         """All messages in the order of publishing."""
-
-
-def text_of(value: Any, name: str) -> str:
-    """A text. Raises ``Unusable``."""
-    if type(value) is bytes:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            pass
-    if type(value) is str:
-        return value
-    raise Unusable(f"{name} is no text")
 
 
 def number_of(value: Any, name: str) -> int:
@@ -154,20 +130,6 @@ def reason_of(value: Any) -> str:
     if type(value) is bytes:
         return value.decode(errors="replace")
     return value if type(value) is str else ""
-
-
-def shown_row(names: Any, row: Any) -> bytes:
-    """A row as JSON; bytes that are not UTF-8 in hex."""
-    shown: dict[str, Any] = {}
-    for name, value in zip(names, row, strict=True):
-        if type(value) is bytes:
-            try:
-                shown[name] = value.decode()
-            except UnicodeDecodeError:
-                shown[name] = {"hex": value.hex()}
-        else:
-            shown[name] = value
-    return json.dumps(shown, ensure_ascii=True).encode()
 
 
 def shown_file(path: Path, content: bytes) -> bytes:

@@ -8,22 +8,16 @@ repetition of it, finishes the rest. The old data stays beside the new store und
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
-
-from postroom_common.errors import PostroomError
-from postroom_common.events import EventType
 
 from ...config.config import Config
 from ...config.settings import Settings
-from ...engine.context import Draft
 from ...journal.segments import list_segments
-from ...platform.clock import Clock, Now
+from ...platform.clock import Clock
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...policy.policies import Policies
@@ -34,22 +28,17 @@ from ...root.preflight import hindrance
 from ...stores.backends import layout_of, places
 from ...stores.errors import StoreBusy
 from ...stores.filesystem.names import read_name
+from ..foreign_data import ImportRefused, begin_time, check_backend, copied_database, set_aside
+from ..staged_journal import STAGING, staged_journal
 from .database import CppDatabase
-from .events import CppEvents, age_of_all
+from .events import CppEvents
 from .message_files import CppFiles
 from .rows import CppSource
-from .segment_writer import SegmentWriter
 
-#: The directory of the events while they are being written.
-_STAGING: Final = "taking-over"
 #: What is appended to the names of the old data afterwards.
 _OLD_SUFFIX: Final = ".before-migration"
 #: What the hybrid backend of the C++ system has in the directory of a queue's bodies.
 _BODY_FOLDERS: Final = ("active", "archive", "dlq")
-
-
-class ImportRefused(PostroomError):
-    """The data cannot be imported, and nothing was changed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +64,15 @@ def check_cpp(config: Config, workspace: Path, accept_loss: bool = False) -> Cpp
 
     Raises ``ImportRefused``, ``StoreError``, ``OSError``.
     """
-    _check_backend(config)
+    check_backend(config)
     begun = interrupted_import(config.settings)
     if begun:
         return CppImport(begun.path, {}, 0)
     data, *others = _importable(config)
-    with _copied(data, workspace) as copy, _opened(config, data, copy) as source:
+    copied = copied_database(data.path, workspace) if data.is_database else nullcontext(data.path)
+    with copied as copy, _opened(config, data, copy) as source:
         clock = Clock()
-        _resume(clock, source)
+        begin_time(clock, source.oldest())
         events = _events(config, source, clock, Sources())
         for _ in events.requests():
             pass
@@ -96,19 +86,17 @@ def import_cpp(config: Config, sources: Sources, accept_loss: bool = False) -> C
 
     Raises ``ImportRefused``, ``RootBusy``, ``WrongOwner``, ``StoreError``, ``StartError``, ``OSError``.
     """
-    _check_backend(config)
+    check_backend(config)
     problem = hindrance(config)
     if problem:
         raise ImportRefused(problem)
-    files, journal = sources.files, config.settings.journal_root
+    files = sources.files
     with lock_root(config, files):
         quarantine = Quarantine(config.quarantine_root, files)
         begun = interrupted_import(config.settings)
         if begun:
             data, done = begun, CppImport(begun.path, {}, 0)
         else:
-            if (journal / _STAGING).is_dir():
-                _discard(journal / _STAGING, files)
             data, *others = _importable(config)
             with _opened(config, data, data.path) as source:
                 events = _write_events(data, source, config, sources, quarantine, accept_loss)
@@ -132,11 +120,6 @@ def _import_of(data: CppData, events: CppEvents, source: CppSource, others: list
         unfinished,
         others=tuple(other.path for other in others),
     )
-
-
-def _check_backend(config: Config) -> None:
-    if not layout_of(config.settings).is_persistent:
-        raise ImportRefused("backend memory stores nothing: choose another one by --backend")
 
 
 def _importable(config: Config) -> list[CppData]:
@@ -207,33 +190,9 @@ def _is_of_cpp(bodies: Path) -> bool:
 
 def _check_losses(events: CppEvents, data: CppData, source: CppSource, accept_loss: bool) -> None:
     """Raise ``ImportRefused`` if most messages would be lost."""
-    if not events.counts and events.unusable:
-        what = f"none of its {len(events.unusable)} rows can be used (the first: {events.unusable[0].reason})"
-    elif len(events.lost) > events.messages and not accept_loss:
-        total = events.messages + len(events.lost)
-        what = f"{len(events.lost)} of {total} messages cannot be used (the first: {events.lost[0].reason})"
-    else:
-        return
     places = f"; files with bodies are looked for in {source.shown_bodies}" if isinstance(source, CppDatabase) else ""
-    raise ImportRefused(
-        f"{data.path}: {what}: nothing was imported or changed{places}. Put back what is missing; or move the old data"
-        " away to start with an empty root" + ("" if not events.counts else ", or import the rest with --accept-loss")
-    )
-
-
-@contextmanager
-def _copied(data: CppData, workspace: Path) -> Iterator[Path]:
-    """A copy of a database, which opening changes."""
-    if not data.is_database:
-        yield data.path
-        return
-    with TemporaryDirectory(prefix="postroom-import-", dir=workspace) as directory:
-        copy = Path(directory) / data.path.name
-        for suffix in ("", "-wal", "-journal"):
-            source = data.path.with_name(data.path.name + suffix)
-            if suffix == "" or source.exists():
-                shutil.copyfile(source, copy.with_name(copy.name + suffix))
-        yield copy
+    advice = ". Put back what is missing; or move the old data away to start with an empty root"
+    events.check_losses(data.path, accept_loss, places + advice)
 
 
 @contextmanager
@@ -262,12 +221,6 @@ def _opened(config: Config, data: CppData, path: Path) -> Iterator[CppSource]:
         source.close()
 
 
-def _resume(clock: Clock, source: CppSource) -> None:
-    """Let engine time begin early enough for every message to keep its age."""
-    wall = clock.now().wall
-    clock.resume(None, Now(age_of_all(wall, source.oldest()), wall))
-
-
 def _events(config: Config, source: CppSource, clock: Clock, sources: Sources) -> CppEvents:
     return CppEvents(source, clock.now(), Policies(config.defaults, config.queues, config.patterns), sources.ids)
 
@@ -278,31 +231,20 @@ def _write_events(
     """Write all events to the staging directory, durably, and commit it."""
     settings, files, clock = config.settings, sources.files, sources.clock()
     journal = settings.journal_root
-    _resume(clock, source)
-    staging = journal / _STAGING
-    try:
-        writer = SegmentWriter(staging, files, clock, sources.ids.root(), settings.journal_segment_bytes)
-        try:
-            events = _events(config, source, clock, sources)
-            reason = f"taken over from {data.path.name} of the C++ system"
-            epoch: Draft = {"type": EventType.EPOCH_STARTED, "root": writer.root_id, "reason": reason}
-            writer.write_all([[epoch], [clock.mark(clock.now(), writer.root_id)]])
-            writer.write_all(events.requests())
-            writer.write_all([[clock.mark(clock.now(), writer.root_id)]])
-        finally:
-            writer.close()
+    begin_time(clock, source.oldest())
+    root_id = sources.ids.root()
+    events = _events(config, source, clock, sources)
+    reason = f"taken over from {data.path.name} of the C++ system"
+    written = staged_journal(journal, events.requests(), reason, root_id, clock, files, settings.journal_segment_bytes)
+    with written:
         _check_losses(events, data, source, accept_loss)
-        events.set_aside(quarantine, data.path.name)
+        set_aside(events.unusable, quarantine, data.path.name, "the C++ system")
         directory = files.open_directory(journal)
         try:
-            files.rename(_STAGING, data.committed, src_dir_fd=directory, dst_dir_fd=directory)
+            files.rename(STAGING, data.committed, src_dir_fd=directory, dst_dir_fd=directory)
             files.fsync(directory)
         finally:
             files.close(directory)
-    except BaseException:
-        if staging.is_dir():
-            _discard(staging, files)
-        raise
     return events
 
 
@@ -336,10 +278,3 @@ def _rename_old(path: Path, files: Files) -> Path:
     files.rename(path, old)
     files.sync_directory(path.parent)
     return old
-
-
-def _discard(staging: Path, files: Files) -> None:
-    """Remove events that were never committed."""
-    for _, segment in list_segments(staging):
-        files.unlink(segment)
-    files.rmdir(staging)

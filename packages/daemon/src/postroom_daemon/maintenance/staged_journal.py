@@ -1,27 +1,72 @@
-"""Writes the events of an import as segments of a journal, in a directory of their own."""
+"""The events of an import from another system, as segments of a journal in a directory of their own.
+
+The directory is beside the journal's segments. Renaming what is in it, or itself, commits the import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from postroom_common.events import encode_event
+from postroom_common.events import EventType, encode_event
 
-from ...engine.context import Draft
-from ...journal.segments import segment_name
-from ...platform.clock import Clock
-from ...platform.files import CREATE_FLAGS, Files
+from ..engine.context import Draft
+from ..journal.segments import list_segments, segment_name
+from ..platform.clock import Clock
+from ..platform.files import CREATE_FLAGS, Files
 
+#: The directory of the events while they are being written.
+STAGING: Final = "taking-over"
 #: Messages whose events make one group.
 _GROUP_MESSAGES: Final = 200
 
 
-class SegmentWriter:
-    """Writes segments to a directory of their own, each durable when it is full."""
+@contextmanager
+def staged_journal(
+    journal: Path,
+    requests: Iterable[list[Draft]],
+    reason: str,
+    root_id: str,
+    clock: Clock,
+    files: Files,
+    segment_bytes: int = 0,
+) -> Iterator[Path]:
+    """Write requests as a journal of their own, durably: the directory that has it. ``reason`` is that of the epoch;
+    segments have ``segment_bytes`` bytes, or there is only one (0). The directory is removed if anything fails before
+    the import is committed. Raises ``OSError``."""
+    staging = journal / STAGING
+    if staging.is_dir():
+        _discard(staging, files)
+    try:
+        writer = _SegmentWriter(staging, files, clock, root_id, segment_bytes)
+        try:
+            epoch: Draft = {"type": EventType.EPOCH_STARTED, "root": root_id, "reason": reason}
+            writer.write_all([[epoch], [clock.mark(clock.now(), root_id)]])
+            writer.write_all(requests)
+            writer.write_all([[clock.mark(clock.now(), root_id)]])
+        finally:
+            writer.close()
+        yield staging
+    except BaseException:
+        if staging.is_dir():
+            _discard(staging, files)
+        raise
+
+
+def _discard(staging: Path, files: Files) -> None:
+    """Remove events that were never committed."""
+    for _, segment in list_segments(staging):
+        files.unlink(segment)
+    files.rmdir(staging)
+
+
+class _SegmentWriter:
+    """Writes segments to a directory, each durable when it is full."""
 
     def __init__(self, directory: Path, files: Files, clock: Clock, root_id: str, segment_bytes: int) -> None:
-        self.root_id = root_id
+        self._root_id = root_id
         self._files = files
         self._clock = clock
         self._segment_bytes = segment_bytes
@@ -47,10 +92,10 @@ class SegmentWriter:
             self._write(group)
 
     def _write(self, group: list[list[Draft]]) -> None:
-        if self._fd < 0 or self._size >= self._segment_bytes:
+        if self._fd < 0 or (self._segment_bytes and self._size >= self._segment_bytes):
             self._begin_segment()
             if self._last_id:
-                group = [[self._clock.mark(self._clock.now(), self.root_id)], *group]
+                group = [[self._clock.mark(self._clock.now(), self._root_id)], *group]
         now = self._clock.now()
         first = self._last_id + 1
         last_of_group = self._last_id + sum(len(request) for request in group)
