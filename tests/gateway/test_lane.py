@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import signal
 import threading
+from typing import Any
 
 import msgpack
 import pytest
 
+from postroom_common.lane import FrameReader, encode_frame
+from postroom_gateway.contract import Principal
+from postroom_gateway.lane.client import Lane
 from tests.gateway.gateway import DOORS, Gateway, receive_all, receive_answer, request
 from tests.wire.daemon import wait_until
 
@@ -68,6 +74,50 @@ def test_a_lease_for_a_client_that_has_just_gone_is_returned_and_does_not_count(
             identity = pulled.header("x-lmq-message-id")
             assert gateway.ask("POST", f"/messages/q/{identity}?reply=ack").status == 204
     assert set(attempts(daemon)) == {1}
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_lease_that_comes_at_the_moment_at_which_its_request_is_given_up_is_returned(tmp_path, is_cancelled):
+    async def run() -> dict[str, Any]:
+        frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            taken = FrameReader(2**20)
+            while data := await reader.read(65536):
+                taken.feed(data)
+                while frame := taken.next():
+                    header = json.loads(frame.header)
+                    if "hello" in header:
+                        writer.write(encode_frame(b'{"hello":{"gateway":true}}'))
+                    else:
+                        frames.put_nowait(header)
+            writer.close()
+            await writer.wait_closed()
+            ended.set()
+
+        server = await asyncio.start_unix_server(serve, tmp_path / "lane.sock")
+        lane = Lane(tmp_path / "lane.sock", "gateway", patience_s=9.0, answer_s=0.0, waiting_limit=9)
+        assert await lane.until_connected(9.0)
+        consuming = asyncio.create_task(lane.request(Principal("a:b"), "consume_next", {"queue": "q"}, door="d"))
+        asked = await frames.get()
+        if is_cancelled:
+            consuming.cancel()
+        else:
+            lane.tick()
+        lease = {"messageKey": "msg:q:1", "leaseId": "lease"}
+        answer = {"requestId": asked["requestId"], "ok": True, "data": {"message": {}, "lease": lease}}
+        lane._first.data_received(encode_frame(json.dumps(answer).encode()))
+        assert isinstance((await asyncio.gather(consuming, return_exceptions=True))[0], BaseException)
+        returned = await frames.get()
+        await lane.close(0)
+        await ended.wait()
+        server.close()
+        return returned
+
+    returned = asyncio.run(run())
+    assert (returned["command"], returned["payload"]["leaseId"]) == ("release", "lease")
+    assert returned["payload"]["undelivered"]
 
 
 def test_more_pulls_may_wait_than_a_connection_to_the_daemon_carries(make_daemon, make_gateway):

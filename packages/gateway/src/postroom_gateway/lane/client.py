@@ -132,7 +132,11 @@ class Lane:
         link.send(pending)
         try:
             header, body = await pending.future
-        except (asyncio.CancelledError, DaemonUnavailable):
+        except asyncio.CancelledError:
+            self._abandon(link, pending, envelope)
+            raise
+        except DaemonUnavailable:
+            link.in_flight.pop(pending.request_id, None)
             self._abandon(link, pending, envelope)
             raise
         if header["ok"]:
@@ -145,6 +149,8 @@ class Lane:
             pending.on_late(header)
         elif not pending.future.done():
             pending.future.set_result((header, body))
+        else:
+            pending.missed = header
 
     # --- what nobody waits for any more -------------------------------------------------------------------------------
 
@@ -155,7 +161,9 @@ class Lane:
             return
         future = pending.future
         if future.done() and not future.cancelled() and not future.exception():
-            self._return_undelivered(future.result()[0], envelope)
+            pending.missed = future.result()[0]
+        if pending.missed:
+            self._return_undelivered(pending.missed, envelope)
             return
         if not pending.is_sent:
             link.in_flight.pop(pending.request_id, None)
@@ -252,8 +260,9 @@ class Lane:
                     late_s = max(pending.since_s + self._patience_s, pending.waits_until_s)
                 if now_s < late_s or (pending.is_abandoned and not link.is_up):
                     continue  # an abandoned one is sent again once there is a connection: it may have got a lease
-                del link.in_flight[pending.request_id]
-                if not pending.future.done():
+                if pending.future.done():
+                    del link.in_flight[pending.request_id]
+                else:  # who waits for it takes it out
                     text = link.problem or f"the daemon did not answer within {self._answer_s:.0f} s"
                     pending.future.set_exception(DaemonUnavailable(text))
 

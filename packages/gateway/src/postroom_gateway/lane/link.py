@@ -39,8 +39,8 @@ class Pending:
     """A request that has no answer yet, with the bytes that are sent again if the connection breaks."""
 
     __slots__ = (
-        "frame", "future", "is_abandoned", "is_sent", "is_sent_again", "on_late", "request_id", "since_s", "until_s",
-        "waits_until_s",
+        "frame", "future", "is_abandoned", "is_sent", "is_sent_again", "missed", "on_late", "request_id", "since_s",
+        "until_s", "waits_until_s",
     )  # fmt: skip
 
     def __init__(self, request_id: str, frame: bytes, future: asyncio.Future[Any], now_s: float) -> None:
@@ -57,6 +57,8 @@ class Pending:
         #: Whether the daemon may have got it, and whether once before.
         self.is_sent = self.is_sent_again = False
         self.on_late: Callable[[dict[str, Any]], None] | None = None
+        #: The header of an answer that has come after its wait was ended, and before who waited noticed it.
+        self.missed: dict[str, Any] | None = None
 
 
 class Greeting:

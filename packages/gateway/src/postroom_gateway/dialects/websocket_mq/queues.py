@@ -77,21 +77,16 @@ class Queues:
 
     async def configuration(self, queue: str) -> dict[str, Any] | None:
         """The configuration of a queue; None if it does not exist."""
-        try:
-            answer = await self._ask(Command.GET_POLICY, {"queue": queue})
-        except CommandError as error:
-            if error.code != ErrorCode.QUEUE_NOT_FOUND:
-                raise
-            return None
-        return configuration.from_policy(answer.data["policy"])
+        policy = await self._policy(queue)
+        return configuration.from_policy(policy) if policy else None
 
     async def configure(self, queue: str, config: Any) -> None:
         """Create a queue, or change its configuration. A concurrency of 0 pauses it, another one resumes it after
         that."""
         policy = configuration.to_policy(config)
-        before = (await self._status(queue))["policy"]
+        before = await self._policy(queue)
         is_blocked = configuration.is_blocked(policy)
-        if configuration.is_blocked(before) and not is_blocked:
+        if before and configuration.is_blocked(before) and not is_blocked:
             await self._ask(Command.RESUME, {"queue": queue})
             policy = configuration.unblocked(policy)
         payload = {"queue": queue, "policy": policy, "createWith": configuration.CREATE_WITH}
@@ -119,7 +114,7 @@ class Queues:
     async def figures(self, queue: str) -> dict[str, int] | None:
         """The number of messages in each state; None if the queue does not exist. Of completed and abandoned ones also
         those that were not kept."""
-        status = await self._status(queue)
+        status = (await self._ask(Command.STATUS, {"queue": queue})).data
         if not status["exists"]:
             return None
         counts, tally = status["metrics"], status.get("tally", {})
@@ -135,12 +130,20 @@ class Queues:
             "abandoned": abandoned + tally.get("abandoned", 0),
         }
 
-    async def _status(self, queue: str) -> dict[str, Any]:
-        return (await self._ask(Command.STATUS, {"queue": queue})).data
+    async def _policy(self, queue: str) -> dict[str, Any] | None:
+        """The policy of a queue; None if it does not exist."""
+        try:
+            answer = await self._ask(Command.GET_POLICY, {"queue": queue})
+        except CommandError as error:
+            if error.code != ErrorCode.QUEUE_NOT_FOUND:
+                raise
+            return None
+        policy: dict[str, Any] = answer.data["policy"]
+        return policy
 
     async def _require(self, queue: str) -> None:
         """Raises ``QueueNotFound`` if the queue does not exist."""
-        if not (await self._status(queue))["exists"]:
+        if await self._policy(queue) is None:
             raise queue_not_found()
 
     # --- one message --------------------------------------------------------------------------------------------------
