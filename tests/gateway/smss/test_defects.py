@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.gateway import request as http_request
 from tests.gateway.smss.client import (
     ACK_WITH_END,
     ALIVE,
@@ -189,6 +190,18 @@ def test_d10_nothing_that_a_client_sends_ends_the_gateway(served, publisher, top
             connection.send(data)
     publisher.publish(topic, b"x")
     assert served.gateway.process.poll() is None
+
+
+def test_a_page_in_a_browser_cannot_hide_requests_in_what_it_posts(connect, publisher):
+    body = bytes(70_000) + 300 * create(b"hidden")
+    for method in ("POST", "GET", "HEAD", "OPTIONS"):
+        connection = connect()
+        try:
+            connection.send(http_request(method, "/", body))
+        except OSError:
+            pass  # it was closed already
+        assert connection.is_closed()
+    assert "hidden" not in {row["name"] for row in publisher.topics()}
 
 
 def test_d11_a_subscriber_that_was_overtaken_by_the_retention_gets_an_error(served, publisher, connect):

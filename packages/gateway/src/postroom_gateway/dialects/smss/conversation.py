@@ -15,6 +15,10 @@ from .subscription import Subscribers, Subscription, SubscriptionLost, Terms
 from .texts import Refused, TopicGone
 from .topics import Topics
 
+#: What a browser begins with (GET, POST, HEAD, OPTIONS): a page could hide requests in what it posts. These are no
+#: commands.
+_HTTP: Final = (b"G", b"P", b"H", b"O")
+
 
 class Conversation:
     """One connection."""
@@ -25,6 +29,7 @@ class Conversation:
         self._subscribers = subscribers
         self._options = options
         self._requests = RequestReader(options.payload_bytes)
+        self._is_new = True
         self._is_busy = False
         self._subscription: Subscription | None = None
         self._is_replica = False
@@ -33,6 +38,10 @@ class Conversation:
 
     def received(self, data: bytes) -> None:
         """As ``StreamHandler.received``."""
+        if self._is_new:
+            self._is_new = False
+            if data.startswith(_HTTP):
+                raise ValueError("it speaks HTTP")
         if self._is_replica:
             return  # slaves send acks that nobody needs
         if self._subscription:
