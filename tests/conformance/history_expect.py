@@ -285,7 +285,7 @@ def _settling_code(name: str, payload: dict[str, Any], model: Model) -> str:
     if not message.lease:
         return "ERR_LEASE_EXPIRED"
     holds = payload["leaseId"] == message.lease if "leaseId" in payload else payload["consumerId"] == message.consumer
-    if holds and message.ordered and name not in ("release", "extend", "activate"):
+    if holds and message.ordered and name not in ("release", "extend", "activate", "set body"):
         return "ERR_BAD_STATE"
     return "OK" if holds else "ERR_LEASE_MISMATCH"
 
@@ -303,6 +303,7 @@ def _settled(command: Command, payload: dict[str, Any], reported: Reported, mode
 
 def _settle(name: str, message: Message, delay: tuple[int, ...], reported: Reported, model: Model) -> None:
     if name == "set body":
+        message.was_set = True
         assert reported.data == {"messageKey": message.key, "state": message.state}
     elif name == "extend":
         message.until = model.now + 4000

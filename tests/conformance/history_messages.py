@@ -54,6 +54,7 @@ class Message:
     died: int = 0
     apart: bool = False
     ordered: bool = False  # its lease is in the first phase
+    was_set: bool = False  # its body is another one than when it was published
     parts: int = 0  # of a gathered one, or of one that was drafted
     unset: tuple[str, ...] | None = None  # the parts of one that was drafted that have no value; None: it was not
     name: tuple[str, str] = ("", "")  # with the queue in which it was drafted

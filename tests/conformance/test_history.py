@@ -165,10 +165,16 @@ class History(RuleBasedStateMachine):
             held = [one for one in deliveries(first[0]) if self.is_held(one)]
             assert again[0].code == ("OK" if held else "ERR_LEASE_EXPIRED")
             if held:
-                assert [one["message"] for one in deliveries(again[0])] == [one["message"] for one in held]
+                assert [*map(self.shown, deliveries(again[0]))] == [*map(self.shown, held)]
                 assert all(map(self.is_held, deliveries(again[0])))
         else:
             assert again[0].data | {"engineNowMs": 0} == first[0].data | {"engineNowMs": 0}
+
+    def shown(self, delivery: dict[str, Any]) -> dict[str, Any]:
+        """The message of a delivery, without a body that may have been set since."""
+        message: dict[str, Any] = delivery["message"]
+        found = self.model.find(message["messageKey"])
+        return message | {"payload": None} if found and found.was_set else message
 
     def is_held(self, delivery: dict[str, Any]) -> bool:
         lease = delivery["lease"]

@@ -77,7 +77,7 @@ class Heads(QueueSearch):
         queue = ""
         while self._heap and len(passed_over) < PASSED_OVER_LIMIT:
             head = self._heap[0]
-            if self.heads.get(head[2]) is not head:  # there is a newer one
+            if self.heads.get(head[2]) != head:  # there is a newer one
                 heapq.heappop(self._heap)
                 continue
             entry = look(head[2])
@@ -88,7 +88,7 @@ class Heads(QueueSearch):
             if seen > head:
                 self.heads[head[2]] = seen
                 heapq.heapreplace(self._heap, seen)
-                if self._heap[0] is not seen:
+                if self._heap[0] != seen:
                     continue
             queue = head[2]
             break
