@@ -13,7 +13,7 @@ CONFIG: dict[str, Any] = {
     },
     "gateway": {"users": str(os.getuid())},
 }
-#: A door as it is by default, and one that gives signs of life often.
+#: A door as it is by default, one that gives signs of life often, and one whose clients are nobody in particular.
 DOORS = """
 [doors.smss]
 port = 0
@@ -22,4 +22,8 @@ port = 0
 dialect = "smss"
 port = 0
 options = {alive_seconds = 0.2}
+
+[doors.smss-guest]
+dialect = "smss"
+port = 0
 """

@@ -123,6 +123,15 @@ def test_queues_are_no_topics(served, publisher, connect):
     assert served.daemon.ask("status", queue="a-queue")["metrics"]["ready"] == 1
 
 
+def test_without_rules_a_client_may_do_everything_but_delete(topic, connect):
+    guest, name = connect("smss-guest"), topic.encode()
+    guest.ask(create_request(name + b"-guest"))
+    guest.ask(pub_request(name, block(b"x")))
+    assert "may not operate" in error(guest, delete_request(name))
+    guest.send(sub_request(name, b"w"))
+    assert guest.push().bodies == [b"x"]
+
+
 def test_publishes_of_many_connections_have_outcomes_of_their_own(publisher, topic, connect):
     connections = [connect() for _ in range(40)]
     for number, one in enumerate(connections):
