@@ -17,7 +17,7 @@ from ..engine.verbs.operation import any_messages
 from ..engine.verbs.settle import body_lost
 from ..engine.verbs.terminations import dropped
 from ..model.records import QueueRecord
-from ..stores.errors import BodyLost
+from ..stores.errors import BodyLost, BodyUnread
 
 #: An engine time that never comes.
 NEVER: Final = 2**63
@@ -45,13 +45,15 @@ def append_due(context: Context) -> Iterator[list[Draft]]:
     for name in names:
         record = store.queue(name)
         has_ready = record and record.log and record.counts[State.READY]
-        entries = store.several.next_ready(name, "", left) if has_ready else []
+        entries = store.pages.scan(name, State.READY, (), left)[0] if has_ready else []
         for entry in sorted(entries, key=lambda one: (one.due, one.seq)):
             try:
                 block = decode_message(store.bodies.envelope(entry.key)).body.data
             except BodyLost:
                 yield [body_lost(context, entry.key)]
                 continue
+            except BodyUnread:
+                continue  # it is tried again
             if record and record.log:
                 text = "it is a record of the log from now on"
                 yield [appended(record.log, name, block), *dropped(entry, ReasonCode.APPENDED, text)]

@@ -27,7 +27,7 @@ from ..engine.verbs.settle import body_lost
 from ..engine.verbs.terminations import dropped
 from ..model.records import Entry, QueueRecord
 from ..platform.logs import about
-from ..stores.errors import BodyLost
+from ..stores.errors import BodyLost, BodyUnread
 from ..stores.log.records import records_of
 
 log = logging.getLogger(__name__)
@@ -90,16 +90,23 @@ def _from_queue(context: Context, record: QueueRecord, targets: list[str]) -> An
     if not record.counts[State.READY]:
         return False
     logs = [(target, _target(context, target)) for target in targets]
-    entries = context.store.several.next_ready(record.name, "", _A_TURN)
-    for entry in entries:
-        try:
-            block = _block(context, entry)
-        except BodyLost:
-            yield [body_lost(context, entry.key)]
-            continue
-        drafts = [appended(found, target, block) for target, found in logs]
-        yield [*drafts, *dropped(entry, ReasonCode.APPENDED, "passed on to " + ", ".join(targets))]
-    return bool(entries)
+    left = _A_TURN
+    while left > 0:
+        entries = context.store.several.next_ready(record.name, "", left)
+        if not entries:
+            return False
+        for entry in entries:
+            try:
+                block = _block(context, entry)
+            except BodyLost:
+                yield [body_lost(context, entry.key)]
+                continue
+            except BodyUnread as error:
+                raise CommandError(ErrorCode.STORAGE_FAILED, str(error)) from None
+            drafts = [appended(found, target, block) for target, found in logs]
+            yield [*drafts, *dropped(entry, ReasonCode.APPENDED, "passed on to " + ", ".join(targets))]
+        left -= len(entries)
+    return True
 
 
 def _target(context: Context, name: str) -> Any:
