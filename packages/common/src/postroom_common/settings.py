@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,6 +171,7 @@ def flatten(
     return flat
 
 
+@cache
 def split_words(key: str, joint: str) -> str:
     """A camel-case or dotted name in lower case, with ``joint`` between its words."""
     words = "".join(joint + char.lower() if char.isupper() else char for char in key)

@@ -14,7 +14,7 @@ from ...platform.files import FULL_ERRNOS, Files
 from ..errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from . import schema
 from .rows import value_holds
-from .schema import Statements, keys_in_turn
+from .schema import keys_in_turn, statements
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Database:
     def __init__(self, path: Path, kv: str, msg: str, synchronous: str, busy_ms: int) -> None:
         self.path = path
         self.tables = {"kv": kv, "msg": msg}
-        self.sql = Statements(kv, msg)
+        self.sql = statements(kv, msg)
         self.before_query: Callable[[], None] = _nothing_to_write
         self.synchronous = synchronous
         self.busy_ms = busy_ms

@@ -17,6 +17,7 @@ The format is in ``PRAGMA user_version``. To change it: raise ``VERSION``, add t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -223,3 +224,9 @@ class Statements:
             f"SELECT message_key, seq, size, extra FROM {msg} WHERE message_key > ? ORDER BY message_key LIMIT ?"
         )
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
+
+
+@cache
+def statements(kv: str, msg: str) -> Statements:
+    """The statements for one pair of tables, made once."""
+    return Statements(kv, msg)
