@@ -249,7 +249,7 @@ def test_a_file_that_is_cut_damaged_or_reassembled_is_refused_with_the_place(ben
     for more in (whole, b"\n", b"\0" * 100):  # two exports in one file would be imported as the first alone
         with pytest.raises(StateError, match="line 8: the state ends here"):
             plain(read_state(BytesIO(whole + more), "state"))
-    newer = encode_line(decode_line(lines[0]) | {"format": 4})
+    newer = encode_line(decode_line(lines[0]) | {"format": 5})
     with pytest.raises(StateError, match="newer"):
         read_state(BytesIO(newer + b"".join(lines[1:])), "state")
 

@@ -2147,7 +2147,7 @@ FIELDS = {
             "part",
             "part",
             "string",
-            "what to read: head, queues, facts or messages",
+            "what to read: head, queues, facts, messages or records",
             False,
             "head",
         ),

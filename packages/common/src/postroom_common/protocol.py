@@ -925,7 +925,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.DELETE_SCHEDULE: (Field("name", Kind.TEXT, "name of the schedule", required=True),),
     Command.LIST_SCHEDULES: (_LIMIT, _AFTER),
     Command.READ_STATE: (
-        Field("part", Kind.TEXT, "what to read: head, queues, facts or messages", default="head"),
+        Field("part", Kind.TEXT, "what to read: head, queues, facts, messages or records", default="head"),
         Field("after", Kind.TEXT, "continue after this position: next of the previous page", default=""),
         _LIMIT,
     ),

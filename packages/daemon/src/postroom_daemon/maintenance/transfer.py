@@ -6,6 +6,7 @@ the order of publishing. What exists already stays as it is.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,8 @@ from ..engine.verbs.exported import exported_fact, exported_message, exported_qu
 from ..model.facts import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE
 from ..observe.state import Ask, Fact, Head, State, StateError, Totals, read_state, write_state
 from .connect import NotReached, nothing_done, reach
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -52,6 +55,7 @@ def _of_queues(state: State, queues: frozenset[str]) -> State:
         queues=[record for record in state.queues if record.name in queues],
         messages=(message for message in state.messages if message["queue"] in queues),
         facts=[fact for fact in state.facts if _queue_of(fact) in queues],
+        records=(records for records in state.records if records["queue"] in queues),
     )
 
 
@@ -130,7 +134,10 @@ class _CheckedFile:
         self.lost = 0
         self._file = file
         self._largest = (0, "", "")  # bytes, key and line of the largest message
-        self._queues = [record.to_json() for record in state.queues]
+        self._queues = [record.to_json() for record in state.queues if not record.log]
+        logs = {record.name for record in state.queues if record.log}
+        if logs:
+            log.warning("%s: its logs are not imported (restore takes them over): %s", name, ", ".join(sorted(logs)))
         for queue in self._queues:
             _check(exported_queue, queue, name)
         #: Without those that follow from others: ends of claims, dead-letter addresses.
@@ -138,6 +145,8 @@ class _CheckedFile:
         self.drains = any(fact["name"] == FACT_DRAINING for fact in self._facts)
         published, self._places = array("q"), array("q")
         for message in state.messages:
+            if message["queue"] in logs:
+                continue
             if "bodyLost" in message:
                 self.lost += 1
                 continue

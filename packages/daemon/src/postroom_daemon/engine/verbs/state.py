@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from copy import deepcopy
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from ...model.facts import CARRIED_FACTS, FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, F
 from ...model.records import Entry, entry_to_json
 from ...stores.base import Store
 from ...stores.errors import BodyLost
+from ...stores.log.contract import NO_PAGE
+from ...stores.log.records import records_of
 from ..context import Context, Decision
 from ..fields import Fields
 
@@ -21,7 +24,7 @@ from ..fields import Fields
 PAGE_BYTES: Final = 1024 * 1024
 #: The same on a full disk, where the answer uses some of the reserve.
 SMALL_PAGE_BYTES: Final = 16 * 1024
-_PARTS: Final = ("head", "queues", "messages", "facts")
+_PARTS: Final = ("head", "queues", "messages", "facts", "records")
 
 
 def read_state(context: Context, fields: Fields) -> Decision:
@@ -44,6 +47,8 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
         page = _queues(store, after, limit)
     elif part == "facts":
         page = _facts(store, after, limit)
+    elif part == "records":
+        page = _records(store, after, limit, page_bytes)
     else:
         page = _messages(store, after, limit, page_bytes)
     return {**page, "asOfEvent": store.applied}
@@ -69,6 +74,22 @@ def _facts(store: Store, after: str, limit: int) -> dict[str, Any]:
             names += store.facts.names(prefix, after, limit + 1 - len(names))
     shown = [{"name": name, "value": store.facts.get(name)} for name in names[:limit]]
     return {"facts": shown, "next": names[limit - 1] if len(names) > limit else ""}
+
+
+def _records(store: Store, after: str, limit: int, page_bytes: int) -> dict[str, Any]:
+    """The next records of one log. ``after`` is a log and a position."""
+    number, _, position = after.partition(":")
+    try:
+        first, behind = int(number or 0), int(position or 0)
+    except ValueError:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "after must be what the answer before has as next") from None
+    for log, facts in sorted(store.logs.facts().items()):
+        page = store.logs.read(log, behind if log == first else 0, limit, page_bytes) if log >= first else NO_PAGE
+        if page.records:
+            found = records_of(page.raw)
+            records = [[at, wall_ms, b2a_base64(block, newline=False).decode()] for wall_ms, at, block in found]
+            return {"records": [{"queue": facts.name, "log": log, "records": records}], "next": f"{log}:{page.last}"}
+    return {"records": [], "next": ""}
 
 
 def _messages(store: Store, after: str, limit: int, page_bytes: int) -> dict[str, Any]:

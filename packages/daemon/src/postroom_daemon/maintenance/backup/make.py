@@ -41,6 +41,7 @@ def check_apart(path: Path, config: Config) -> None:
         settings.journal_root,
         settings.filesystem_root,
         settings.hybrid_payload_root,
+        settings.logs_root,
         settings.ipc_root,
         settings.traffic_root,
         settings.snapshots_root,

@@ -48,8 +48,8 @@ class RootLayout:
         names = sorted(os.listdir(journal)) if journal.is_dir() else []
         found = {journal / name: f"journal/{name}" for name in names if _is_of_journal(name)}
         layout = every_layout(self._settings)
-        called = {layout.bodies: "payloads", layout.messages: "filesystem"}
-        for place in every_place(self._settings):
+        called = {layout.bodies: "payloads", layout.messages: "filesystem", self._settings.logs_root: "logs"}
+        for place in (*every_place(self._settings), self._settings.logs_root):
             empty = place.is_dir() and not any(place.iterdir())
             if os.path.lexists(place) and not empty:
                 found[place] = called.get(place, place.name)
@@ -86,7 +86,8 @@ class RootLayout:
 
     def clear(self) -> None:
         """Remove what an unfinished restore has prepared. Raises ``OSError``."""
-        found = [*every_place(beside(self._settings, SUFFIX)), self._config.root / ("backup" + SUFFIX)]
+        staged = beside(self._settings, SUFFIX)
+        found = [*every_place(staged), staged.logs_root, self._config.root / ("backup" + SUFFIX)]
         found.append(self._configuration.with_name(self._configuration.name + SUFFIX))
         if self._settings.journal_root.is_dir():
             found += self._settings.journal_root.glob("*.jsonl" + SUFFIX)

@@ -27,7 +27,7 @@ from ...platform.clock import Mark, Now
 from ...platform.files import CREATE_FLAGS, Files
 from ...platform.quarantine import Quarantine
 from ...root.open_root import Sources
-from ...stores.backends import beside, folds_journal_of, make_store, places
+from ...stores.backends import beside, folds_journal_of, make_store, places_with_logs
 from ...stores.base import Store
 from ...stores.errors import NotStored
 from ..backup import Backup
@@ -141,12 +141,13 @@ def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sou
     Raises ``OSError``, ``StateError``, ``StoreError``.
     """
     files, beside_it = sources.files, beside(settings, SUFFIX)
-    for parent in dict.fromkeys(path.parent for path in places(beside_it)):
+    for parent in dict.fromkeys(path.parent for path in places_with_logs(beside_it)):
         if not parent.is_dir():
             files.close(files.open_directory(parent))
     store = make_store(beside_it, files, quarantine)
     store.open()
     try:
+        store.logs.open()
         roll = RollForward(store, source.body)
         with source.backup.state() as state:
             roll.lost.update(dict.fromkeys(load(state, store)))
@@ -156,11 +157,12 @@ def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sou
         store.disk.checkpoint()
         queues, messages = _count(store)
     finally:
+        store.logs.close()
         store.close()
     history = _history(source, settings.backend)
     names = _write_journal(settings.journal_root, history, source.target.event, first_group, files)
     renames = [(str(settings.journal_root / (name + SUFFIX)), str(settings.journal_root / name)) for name in names]
-    pairs = zip(places(beside_it), places(settings), strict=True)
+    pairs = zip(places_with_logs(beside_it), places_with_logs(settings), strict=True)
     renames += [(str(prepared), str(place)) for prepared, place in pairs if prepared.exists()]
     history_from = int(history[0].name.partition(".")[0]) if history else 0
     return StagedRoot(renames, root, epoch, queues, messages, history_from, list(roll.lost))

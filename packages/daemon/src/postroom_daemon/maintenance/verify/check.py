@@ -35,6 +35,7 @@ from .compare import MALFORMED, Comparison, StoreComparison
 from .findings import Finding, Kind, OnFinding, Report
 from .journal import JournalCheck
 from .leftovers import file_findings, rows_beside
+from .logs import log_findings
 from .readonly_store import (
     COPY_NAME,
     FOLDED_NAME,
@@ -252,6 +253,8 @@ class Verification:
                     self._compare_store(store, rebuilt)
                 clean = rebuilt.clean and not rebuilt.behind
                 for finding in file_findings(seen, rebuilt.last, clean):
+                    self._take(finding)
+                for finding in log_findings(self._settings, self._config.quarantine_root, store):
                     self._take(finding)
 
     def _report_extent(self, rebuilt: Rebuilt, store: Store) -> None:

@@ -33,7 +33,7 @@ _CHANGING: Final = (
 #: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
     "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "created_with",
-    "totals", "tally_from",
+    "totals", "tally_from", "log",
 )  # fmt: skip
 #: Names of attributes in a finding's text, if they differ.
 _NAMES: Final = {

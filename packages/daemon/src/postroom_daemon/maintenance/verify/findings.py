@@ -53,6 +53,9 @@ class Kind(StrEnum):
     DRAIN_WRONG = "drain-wrong"
     POLICY_PATTERNS_WRONG = "policy-patterns-wrong"
     CLOCK_WRONG = "clock-wrong"
+    LOG_DAMAGED = "log-damaged"
+    LOG_WRONG = "log-wrong"
+    LOG_STRANGE = "log-strange"
     ROW_ORPHAN = "row-orphan"
     FILE_ORPHAN = "file-orphan"
     FILE_MISPLACED = "file-misplaced"
@@ -170,6 +173,12 @@ RULES: Final[dict[Kind, Advice]] = {
         "the policies by pattern differ from their events", "sets them to what the events say"
     ),
     Kind.CLOCK_WRONG: Advice("the last clock mark differs from the journal's", "uses the journal's"),
+    Kind.LOG_DAMAGED: Advice(
+        "records of a log that are damaged or missing",
+        "writes the segment again, with the records that the journal has; accepts the loss of others",
+    ),
+    Kind.LOG_WRONG: Advice("the numbers of a log differ from its records", "counts again"),
+    Kind.LOG_STRANGE: Advice("a file among the logs that is no file of a log", _ASIDE),
     Kind.ROW_ORPHAN: Advice(
         "a body or history in the database without a message", "copies it to quarantine, and removes it"
     ),

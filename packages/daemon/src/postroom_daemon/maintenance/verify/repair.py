@@ -36,6 +36,7 @@ from .findings import Finding, Kind, OnFinding, Report, Say
 from .fixes import Fixer
 from .journal import repair_journal
 from .leftovers import orphan_rows
+from .logs import note_damaged_logs
 from .readonly_store import open_readonly
 from .rebuilt import Rebuilt
 
@@ -146,6 +147,8 @@ class Repair:
             repair_journal(self._config, self._files, self._quarantine, self._report)
             if not damaged:
                 self._remove_rows()
+            for path in note_damaged_logs(self._settings, self._quarantine, self._files):
+                self._report(f"{path}: moved to quarantine")
         if not layout_of(self._settings).is_persistent:
             return
         root = open_root(self._config, self._sources, refold=damaged)

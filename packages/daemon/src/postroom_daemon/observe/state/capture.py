@@ -241,7 +241,8 @@ def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[mo
     with ExitStack() as opened:
         found = finish(capture_in_steps(ask, journal, body, workspace, opened))
         messages = (message for message in found.messages if message is not None)
-        yield model.State(found.head, list(found.queues), messages, list(found.facts))
+        records = model.read_records(ask, found.head.event)
+        yield model.State(found.head, list(found.queues), messages, list(found.facts), records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The state as a file: lines of JSON, each with a checksum as in the journal.
 
-``head``, then ``queue``, ``fact`` and ``message`` lines, then ``end`` with their numbers and a digest (BLAKE2b, 32
-bytes, hex) of all bytes before it. docs/backup.md describes the fields. Format 1 had no facts.
+``head``, then ``queue``, ``fact``, ``records`` and ``message`` lines, then ``end`` with their numbers and a digest
+(BLAKE2b, 32 bytes, hex) of all bytes before it. docs/backup.md describes the fields. Format 1 had no facts. A file with
+records has format 4.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from typing import IO, Any, Final, NamedTuple, Protocol
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
+from ...model.log_record import LOG
 from ...model.records import QueueRecord
-from .model import Fact, Head, Message, State, StateError, Steps, finish
+from .model import Fact, Head, LogRecords, Message, State, StateError, Steps, finish
 
-STATE_FORMAT: Final = 3
+STATE_FORMAT: Final = 4
+_WITHOUT_RECORDS: Final = 3
+#: The kinds of lines that are the record of a queue: that of the record.
+_OF_QUEUES: Final = ("queue", LOG)
 #: The first bytes of every such file.
 STATE_BEGINS: Final = b'{"kind":"head",'
 
@@ -32,7 +37,8 @@ class Totals(NamedTuple):
 
 def write_state(state: State, file: IO[bytes]) -> Totals:
     """Write a state. Raises ``OSError``, and what reading the state raises."""
-    return finish(write_in_steps(state.head, state.queues, state.facts, state.messages, file))
+    records = state.records if any(record.log for record in state.queues) else None
+    return finish(write_in_steps(state.head, state.queues, state.facts, state.messages, file, records))
 
 
 def write_in_steps(
@@ -41,16 +47,22 @@ def write_in_steps(
     facts: Iterable[Fact],
     messages: Iterable[Message | None],
     file: IO[bytes],
+    records: Iterable[LogRecords] | None = None,
 ) -> Steps[Totals]:
-    """As ``write_state``, with a step for each line. None among the messages is a step that writes nothing."""
+    """As ``write_state``, with a step for each line. None among the messages is a step that writes nothing. ``records``
+    None: those of logs are left out."""
     writer, queue_count, message_count = _Writer(file), 0, 0
-    writer.add({"kind": "head", "format": STATE_FORMAT, **head.to_json()})
+    number = _WITHOUT_RECORDS if records is None else STATE_FORMAT
+    writer.add({"kind": "head", "format": number, **head.to_json()})
     for record in queues:
         writer.add({"kind": "queue", **record.to_json()})
         queue_count += 1
         yield
     for fact in facts:
         writer.add({"kind": "fact", "name": fact["name"], "value": fact["value"]})
+        yield
+    for one in records or ():
+        writer.add({"kind": "records", **one})
         yield
     for message in messages:
         if message is not None:
@@ -84,9 +96,9 @@ class Lines(Protocol):
 def read_state(file: Lines, name: str) -> State:
     """Read a state from the present position of a file; ``name`` is for error texts.
 
-    Head, queues and key-values are read at once, messages while they are iterated. Raises ``StateError`` for a file
-    that is not a state, has a newer format, is damaged or cut short; for messages, when iteration reaches that place.
-    To check a file before it is used, iterate over all messages first.
+    Head, queues and key-values are read at once, records and messages while they are iterated. Raises ``StateError``
+    for a file that is not a state, has a newer format, is damaged or cut short; for messages, when iteration reaches
+    that place. To check a file before it is used, iterate over all messages first.
     """
     reader = _Reader(file, name)
     first = reader.next()
@@ -97,7 +109,7 @@ def read_state(file: Lines, name: str) -> State:
             raise StateError(f"{name} has format {first['format']}, newer than this postroomd knows: upgrade it")
         head, queues, facts = Head.from_json(first), list[QueueRecord](), list[Fact]()
         line = reader.next()
-        while line["kind"] == "queue":
+        while line["kind"] in _OF_QUEUES:
             queues.append(QueueRecord.from_json(line))
             line = reader.next()
         while line["kind"] == "fact":
@@ -105,11 +117,21 @@ def read_state(file: Lines, name: str) -> State:
             line = reader.next()
     except (KeyError, TypeError) as error:
         raise StateError(f"{reader.place}: not of the form that it should have: {error!r}") from None
-    return State(head, queues, _messages(reader, line, len(queues)), facts)
+    reader.line = line
+    records = _records(reader)
+    return State(head, queues, _messages(reader, records, len(queues)), facts, records)
 
 
-def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Message]:
-    count = 0
+def _records(reader: _Reader) -> Iterator[LogRecords]:
+    while reader.line["kind"] == "records":
+        yield reader.line
+        reader.line = reader.next()
+
+
+def _messages(reader: _Reader, records: Iterator[LogRecords], queues: int) -> Iterator[Message]:
+    for _ in records:  # which nobody wanted
+        pass
+    line, count = reader.line, 0
     while line["kind"] == "message":
         del line["kind"], line["crc"]
         yield line
@@ -130,6 +152,7 @@ class _Reader:
         self._number = 0
         self._digest = blake2b(digest_size=32)
         self.digest_before = ""
+        self.line: dict[str, Any] = {}  # behind the facts
 
     @property
     def place(self) -> str:

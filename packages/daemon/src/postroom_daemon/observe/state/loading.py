@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from itertools import islice
 from typing import Any, Final
 
 from postroom_common.protocol import State as MessageState
 
 from ...engine.fold_queues import end_claim
-from ...model.facts import FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOSSES, dlq_fact
+from ...model.facts import FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOGS, FACT_LOSSES, dlq_fact
 from ...model.records import Entry, QueueRecord, entry_from_json, no_counts
 from ...stores.base import Store
 from .model import Head, Message, State, StateError, body_of, put_beside
@@ -28,6 +29,8 @@ def load(state: State, store: Store) -> list[str]:
     """
     lost: list[str] = []
     after = _begin(state, store)
+    if store.logs.keeps:
+        _load_logs(state, store)
     messages = iter(state.messages)
     number = 0
     while batch := list(islice(messages, BATCH)):
@@ -82,6 +85,27 @@ def _begin(state: State, store: Store) -> str:
     return ""
 
 
+def _load_logs(state: State, store: Store) -> None:
+    """Load the records of logs. A log that has not all of its records, because they were trimmed while the state was
+    captured, or because it has none, is as if they were trimmed."""
+    logs = store.logs
+    for page in state.records:
+        store.begin()
+        logs.create(page["log"], page["queue"])
+        for position, wall_ms, text in page["records"]:
+            logs.append(page["log"], position, wall_ms, a2b_base64(text))
+        store.commit()
+    store.begin()
+    for name, known in [(record.name, record.log) for record in state.queues if record.log]:
+        logs.create(known.created, name)
+        facts = logs.facts()[known.created]
+        log = store.queue_for_update(name).log
+        if log and (log.records, log.bytes) != (facts.records, facts.bytes):
+            first = logs.read(known.created, 0, 1, 0).last or log.last + 1
+            log.first, log.trimmed, log.records, log.bytes = first, first - 1, facts.records, facts.bytes
+    store.commit()
+
+
 def _loading(head: Head, after: str) -> dict[str, Any]:
     return {"root": head.root, "epoch": head.epoch, "event": head.event, "after": after}
 
@@ -89,6 +113,8 @@ def _loading(head: Head, after: str) -> dict[str, Any]:
 def _put_queue(record: QueueRecord, store: Store) -> None:
     record.counts, record.bytes, record.reasons = no_counts(), 0, {}  # counted as messages are added
     store.add_queue(record)
+    if record.log:
+        store.facts.put(FACT_LOGS, True)
     for layer in (record.created_with, record.override):
         if layer.get("dlq.queue"):
             store.facts.put(dlq_fact(layer["dlq.queue"]), record.name)

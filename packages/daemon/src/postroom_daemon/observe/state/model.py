@@ -22,6 +22,10 @@ Fact = dict[str, Any]
 Message = dict[str, Any]
 """A message as ``read_state`` returns it; its ``message`` is a JSON value or an ``orjson.Fragment``."""
 
+LogRecords = dict[str, Any]
+"""Records of a log as ``read_state`` returns them: ``queue``, ``log``, and ``records``, each a list of position, wall
+time (ms) and block in base64."""
+
 
 class StateError(PostroomError):
     """The state cannot be read or loaded; the text says why and what to do."""
@@ -75,12 +79,14 @@ class Head:
 @dataclass(frozen=True, slots=True)
 class State:
     """Everything as of one event. ``messages`` are in the order of keys and can be iterated once; ``facts`` are the
-    other key-values: claims, schedules, dead-letter addresses, whether the root is draining."""
+    other key-values: claims, schedules, dead-letter addresses, whether the root is draining. ``records`` are those of
+    logs, and can be iterated once, before the messages."""
 
     head: Head
     queues: list[QueueRecord]
     messages: Iterable[Message]
     facts: list[Fact] = field(default_factory=list)
+    records: Iterable[LogRecords] = ()
 
 
 def body_of(message: Message) -> bytes:
@@ -155,6 +161,15 @@ def read_pages(ask: Ask, part: str) -> Iterator[Page]:
             return
 
 
+def read_records(ask: Ask, until: int) -> Iterator[LogRecords]:
+    """The records of all logs up to an event."""
+    for page in read_pages(ask, "records"):
+        for one in page.items:
+            records = [record for record in one["records"] if record[0] <= until]
+            if records:
+                yield one | {"records": records}
+
+
 def steady(ask: Ask) -> State:
     """The state of a root that nobody else changes. Raises ``StateError`` if somebody does."""
     head = read_head(ask)
@@ -166,7 +181,7 @@ def steady(ask: Ask) -> State:
             yield from page.items
 
     queues = [QueueRecord.from_json(item) for item in items("queues")]
-    return State(head, queues, items("messages"), list(items("facts")))
+    return State(head, queues, items("messages"), list(items("facts")), read_records(ask, head.event))
 
 
 def of_store(store: Store, now: Now) -> State:

@@ -11,16 +11,16 @@ import logging
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
 from postroom_common.errors import DamagedRecord
 
-from ...platform.files import Files, remove_all
+from ...platform.files import LOST_ERRNOS, Files, remove_all
 from ...platform.quarantine import Quarantine
 from ..errors import store_errors
-from .contract import NO_PAGE, SEGMENT_BYTES, LogFacts, Logs, LostRange, Page, Records, Trimmable
+from .contract import NO_PAGE, SEGMENT_BYTES, LogDamaged, LogFacts, Logs, LostRange, Page, Records, Trimmable
 from .records import LEAST_BYTES, not_intact, record_of, records_of, size_at, walk
 from .segments import MARK_BYTES, Index, Intact, Segment, SegmentFiles
 from .state import STATE_NAME, LogsState, LogState
@@ -383,9 +383,10 @@ class LogFiles(Logs):
         segment = one.segments[at]
         if after < segment.first:
             return segment, 0
-        index = self._index(number, one, segment)
-        offset = index.offset_before(after)
-        return segment, self._segments.seek(number, segment, index, lambda _, position: position > after, offset)
+        with self._noting_damage(number, segment):
+            index = self._index(number, one, segment)
+            offset = index.offset_before(after)
+            return segment, self._segments.seek(number, segment, lambda _, position: position > after, offset)
 
     def _index(self, number: int, one: _Log, segment: Segment) -> Index:
         if segment is one.segments[-1]:
@@ -402,19 +403,34 @@ class LogFiles(Logs):
 
     def _read_at(self, number: int, segment: Segment, offset: int, after: int, limit: int, limit_bytes: int) -> Page:
         usual = (limit + 4) * (segment.size // max(1, segment.records)) + _BLOCK_BYTES
-        data = self._segments.read(number, segment, offset, max(min(usual, limit_bytes), LEAST_BYTES))
-        walked = walk(data, offset, 0, after, limit, limit_bytes)
-        if not walked.records and not walked.broken and len(data) >= LEAST_BYTES:
-            data = self._segments.read(number, segment, offset, size_at(data, 0))
-            walked = walk(data, offset, 0, after, 1, limit_bytes)
-        if not walked.records:
-            segment.suspect = True
-            self.note_damage()
-            raise not_intact(self._segments.path(number, segment.first), offset)
+        with self._noting_damage(number, segment):
+            data = self._segments.read(number, segment, offset, max(min(usual, limit_bytes), LEAST_BYTES))
+            walked = walk(data, offset, 0, after, limit, limit_bytes)
+            if not walked.records and not walked.broken and len(data) >= LEAST_BYTES:
+                data = self._segments.read(number, segment, offset, size_at(data, 0))
+                walked = walk(data, offset, 0, after, 1, limit_bytes)
+            if not walked.records:
+                raise not_intact(self._segments.path(number, segment.first), offset)
         if len(self._places) >= _PLACES_LIMIT:
             del self._places[next(iter(self._places))]
         self._places[number, walked.last] = (segment, offset + walked.end)
         return Page(data[: walked.end] if walked.end < len(data) else data, walked.records, walked.last)
+
+    @contextmanager
+    def _noting_damage(self, number: int, segment: Segment) -> Iterator[None]:
+        """Note that a segment cannot be read, if so in the block, which raises ``LogDamaged`` then."""
+        try:
+            yield
+        except LogDamaged:
+            segment.suspect = True
+            self.note_damage()
+            raise
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            segment.suspect = True
+            self.note_damage()
+            raise LogDamaged(f"{self._segments.path(number, segment.first)}: {error}") from error
 
     def has(self, log: int, position: int) -> bool:
         return position > 0 and self.read(log, position - 1, 1, 0).last == position
@@ -427,21 +443,25 @@ class LogFiles(Logs):
         with self._errors():
             for segment in one.segments:
                 if segment.last_wall >= wall_ms:
-                    index = self._index(log, one, segment)
-                    at = next((at for at, wall in enumerate(index.walls) if wall >= wall_ms), len(index.walls))
-                    last = before
-
-                    def is_late(wall: int, position: int) -> bool:
-                        nonlocal last
-                        if wall < wall_ms:
-                            last = position
-                        return wall >= wall_ms
-
-                    offset = index.offsets[at - 1] if at else 0
-                    self._segments.seek(log, segment, index, is_late, offset)
+                    with self._noting_damage(log, segment):
+                        last = self._last_before(log, one, segment, wall_ms) or before
                     return last if last >= one.before else 0
                 before = segment.last
         return one.last
+
+    def _last_before(self, number: int, one: _Log, segment: Segment, wall_ms: int) -> int:
+        """The position of the last record of a segment before the first at a wall time or later; 0: none."""
+        index, last = self._index(number, one, segment), 0
+
+        def is_late(wall: int, position: int) -> bool:
+            nonlocal last
+            if wall < wall_ms:
+                last = position
+            return wall >= wall_ms
+
+        at = next((at for at, wall in enumerate(index.walls) if wall >= wall_ms), len(index.walls))
+        self._segments.seek(number, segment, is_late, index.offsets[at - 1] if at else 0)
+        return last
 
     def trimmable(
         self, log: int, older_than_ms: int = 0, keep_bytes: int = 0, below: int | None = None
@@ -497,7 +517,12 @@ class LogFiles(Logs):
         """Note on disk which segments are suspect, for the next start."""
         if self._reading:
             return
-        state = LogsState.read(self.root) or LogsState()
+        try:
+            state = LogsState.read(self.root)
+        except DamagedRecord:
+            state = None
+        if state is None:  # the next start looks at everything anyway
+            return
         for number, stored in state.logs.items():
             open_ = self._logs.get(number)
             suspects = {segment.first for segment in open_.segments if segment.suspect} if open_ else set()
@@ -597,7 +622,7 @@ class LogFiles(Logs):
         path = self._segments.path(number, segment.first)
         if found.is_unreadable:
             self._quarantine.move_in(path, "a segment of a log that cannot be read", f"{path.parent.name}~{path.name}")
-        for at, end in found.damaged:
+        for at, end in () if found.is_unreadable else found.damaged:
             name = f"{path.parent.name}~{path.name}.{at}"
             self._quarantine.add(name, found.data[at:end], "damaged records of a log")
         merged = dict(sorted((_intact_records(found) | records).items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ _MARK: Final = Struct("<qqq")
 _CRC: Final = Struct("<I")
 _MARK_SIZE: Final = _MARK.size + _CRC.size
 _NO_LIMIT: Final = 2**62
+_BLOCK_BYTES: Final = 4096
 
 Key = tuple[int, int]
 """A log, and the first position of one of its segments."""
@@ -243,7 +245,7 @@ class SegmentFiles:
                 break  # its last record is incomplete
         return Scan(records, offset, last, highest)
 
-    def seek(self, log: int, segment: Segment, index: Index, is_behind: Callable[[int, int], bool], offset: int) -> int:
+    def seek(self, log: int, segment: Segment, is_behind: Callable[[int, int], bool], offset: int) -> int:
         """The offset of the first record, from that at ``offset`` on, of whose wall time and position ``is_behind`` is
         true; the segment's size if there is none. Raises ``LogDamaged``."""
         while offset < segment.size:
@@ -265,10 +267,13 @@ class SegmentFiles:
         """What is intact of a segment, and of all that is in the file if it is suspect. One that cannot be read has
         nothing."""
         is_unreadable = False
+        path = self.path(log, segment.first)
         try:
-            data = self.path(log, segment.first).read_bytes()
-        except OSError as error:
-            data, is_unreadable = b"", not isinstance(error, FileNotFoundError)
+            data = path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        except OSError:
+            data, is_unreadable = _readable(path), True
         data = data if segment.suspect else data[: segment.size]
         found = Intact(data, is_unreadable)
         at, last = 0, segment.first - 1
@@ -289,3 +294,22 @@ class SegmentFiles:
             after, before = after or max(last, 1), segment.last + 1
         found.after, found.before = after, before or segment.last + 1
         return found
+
+
+def _readable(path: Path) -> bytes:
+    """The blocks of a file that can be read; in place of the others, zeros. Nothing, if it is no file."""
+    try:
+        fd = os.open(path, READ_FLAGS)
+    except OSError:
+        return b""
+    blocks: list[bytes] = []
+    try:
+        size = os.fstat(fd).st_size if stat.S_ISREG(os.fstat(fd).st_mode) else 0
+        for at in range(0, size, _BLOCK_BYTES):
+            try:
+                blocks.append(os.pread(fd, _BLOCK_BYTES, at))
+            except OSError:
+                blocks.append(bytes(min(_BLOCK_BYTES, size - at)))
+    finally:
+        os.close(fd)
+    return b"".join(blocks)
