@@ -194,6 +194,8 @@ class Transaction:
             decision = self._decide(command, request)
             self._note_consumer(request)
         else:
+            if command is _READ:
+                request.check_deliverable()
             decision = self._decide(command, request)
         if decision.drafts:
             return self._record(request, decision)
@@ -433,6 +435,7 @@ class Transaction:
         """The answer to a read that has waited; None if it waits on."""
         try:
             self._state.access.check_command(request.who, _READ)
+            request.check_deliverable()
             decision = self._decide(_READ, request)
         except CommandError as error:
             return Answer(error=error.without_traceback())
