@@ -15,13 +15,14 @@ from postroom_pipeline.bronze.inventory import INVENTORY
 from postroom_pipeline.bronze.rejects import REJECTS
 from postroom_pipeline.jobs import ingest as ingest_job
 from postroom_pipeline.jobs.ingest import ingest
+from postroom_pipeline.local.settled import is_settled
 from postroom_pipeline.reports import ALL as REPORTS
 from postroom_pipeline.schema.columns import day_of, is_suspect, time_of
 from postroom_pipeline.silver import ALL, events, messages
 from postroom_pipeline.spark.runlog import Progress, Run
 from postroom_pipeline.spark.warehouse import Warehouse
 from tests.pipeline.conftest import compiling_nothing
-from tests.pipeline.making import DAY_MS, HOUR_MS, MORNING_MS, Device, bundle
+from tests.pipeline.making import DAY_MS, HOUR_MS, MORNING_MS, Device, bundle, write
 from tests.pipeline.silver import frames_of, rows_of
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def put_back(folder: Path) -> list[Path]:
 
 
 def history(folder: Path) -> list[Path]:
-    """Three devices, three days: messages end on other days than they began, slices overlap, a clock is set back, and
-    one is put back to what it was."""
+    """Four devices, three days: messages end on other days than they began, slices overlap, a clock is set back, one is
+    put back to what it was, and one reports an event twice."""
     made = put_back(folder)
     for number in range(2):
         device = Device(f"press-{number}")
@@ -102,7 +103,10 @@ def history(folder: Path) -> list[Path]:
         device.die("msg:long")
         device.request("ack")
         made.append(device.export(folder, since=4))
-    return made
+    repeating = Device("repeating")
+    repeating.publish("msg:repeated")
+    lines = repeating.lines()
+    return [*made, write(folder, "repeating", repeating.name, "0" * 32, [*lines, lines[-1]])]
 
 
 def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -112,15 +116,15 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
     paths = history(landing)
     at_once = exported(take_in(spark, landing, tmp_path / "a"))
     assert {name: len(rows) for name, rows in at_once.items()} == {
-        "snapshots": 8,
-        "events": 20,
+        "snapshots": 9,
+        "events": 21,
         "conflicts": 4,
-        "messages": 6,
-        "queue_depth": 8,
+        "messages": 7,
+        "queue_depth": 9,
         "leases": 2,
         "dead_letters": 2,
         "consumers": 10,
-        "metrics": 8,
+        "metrics": 9,
         "traffic": 4,
     }
     other.mkdir()
@@ -129,15 +133,19 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
         with pytest.raises(Killed):
             take_in(spark, other, tmp_path / "b", killed_at="inventory of files")
         (other / "renamed.jsonl.gz").write_bytes(paths[4].read_bytes())
-        bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[6], paths[3], paths[7]])
+        bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[6], paths[3], paths[7], paths[8]])
         with pytest.raises(Killed):
             take_in(spark, other, tmp_path / "b", killed_at="messages")
         warehouse = take_in(spark, other, tmp_path / "b")
         assert exported(warehouse) == at_once
         before = {name: warehouse.read(table).count() for name, table in ALL.items()}
+        (other / "read me.txt").write_text("not a snapshot")
+        assert not is_settled(str(other), str(tmp_path / "b"), "test", reports=False)
         take_in(spark, other, tmp_path / "b")
-        assert {name: warehouse.read(table).count() for name, table in ALL.items()} == before
-        assert [row["reason"] for row in warehouse.read(REJECTS).collect()] == ["duplicate"]
+        assert is_settled(str(other), str(tmp_path / "b"), "test", reports=False)
+        assert not is_settled(str(other), str(tmp_path / "b"), "test", reports=True), "they were never built"
+        assert {name: warehouse.read(table).count() for name, table in ALL.items()} == before | {"rejects": 2}
+        assert {row["reason"] for row in warehouse.read(REJECTS).collect()} == {"duplicate", "unknown_name"}
         assert warehouse.read(INVENTORY).where("settled").count() == 3
 
 

@@ -5,6 +5,7 @@ The reasons that are about the lines of one snapshot are ``postroom_common.snaps
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 #: Files of lines, by the end of their names.
@@ -35,3 +36,13 @@ DUPLICATE: Final = "duplicate"
 OTHER_CONTENT: Final = "other_content"
 #: A bundle lists it and does not contain it.
 MISSING: Final = "missing"
+
+_LOCAL: Final = "file:"
+
+
+def local_path(place: str) -> Path | None:
+    """The path of a place on this machine, with or without the scheme; None for another file system."""
+    path = place.removeprefix(_LOCAL)
+    if ":" in path.partition("/")[0]:
+        return None
+    return Path(path if place == path else "/" + path.lstrip("/"))

@@ -160,7 +160,8 @@ def sums(lines: DataFrame, files: DataFrame) -> DataFrame:
     lines that belong to no snapshot.
 
     ``bytes`` counts the trailer and newlines too; ``glued`` the lines that are not exactly one object; ``last`` is
-    greater for what is further back in the file; the others are what their names say.
+    greater for what is further back in the file; ``event_mark`` combines the ids of the events, independent of their
+    order, and the ``root_mark`` columns are hashes of their roots; the others are what their names say.
 
     :param lines: rows of ``lines.bronze``; ``files``: of ``inventory.fresh``.
     """
@@ -195,6 +196,9 @@ def _counted() -> dict[str, Column]:
         "greatest_event": F.max(F.when(is_event, F.col("event"))),
         "least_day": F.min(F.when(is_event, day)),
         "greatest_day": F.max(F.when(is_event, day)),
+        "event_mark": F.bit_xor(F.when(is_event, F.xxhash64("event"))),
+        "least_root_mark": F.min(F.when(is_event, F.xxhash64("root"))),
+        "greatest_root_mark": F.max(F.when(is_event, F.xxhash64("root"))),
         "last": F.max("place"),
     }
 
@@ -203,6 +207,8 @@ def _merged(name: str) -> Column:
     """The aggregate that merges a sum of several devices."""
     if name.startswith("least"):
         return F.min(name)
+    if name == "event_mark":
+        return F.bit_xor(name)
     return F.max(name) if name.startswith("greatest") or name == "last" else F.sum(name)
 
 

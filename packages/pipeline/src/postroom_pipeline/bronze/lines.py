@@ -173,8 +173,16 @@ def _of_text(text: Column) -> list[Column]:
         (F.octet_length(text) + F.lit(1).cast("bigint")).alias("bytes"),
         F.col("place"),
         (~is_alone | F.contains(text, F.lit('}{"'))).alias("is_glued"),
-        F.greatest(F.size(_unknown_names(text)), F.lit(0)).alias("unknown_fields"),
+        _unknown_fields(text).alias("unknown_fields"),
     ]
+
+
+def _unknown_fields(text: Column) -> Column:
+    """How many fields of a line are unknown. If it has as many names as there are values, all names are known; only
+    other lines, such as those with a null, are examined name by name."""
+    values = F.expr(" + ".join(f"int(`{name}` IS NOT NULL)" for name in reading_schema().names if name != CORRUPT))
+    unknown = F.greatest(F.size(_unknown_names(text)), F.lit(0))
+    return F.when(F.size(F.json_object_keys(text)) > values, unknown).otherwise(F.lit(0))
 
 
 def _unknown_names(text: Column) -> Column:

@@ -14,9 +14,12 @@ from typing import Final
 import click
 
 from ..errors import EXIT_FAILED, EnvironmentProblem, UsageError
+from ..local import reuse
+from ..local.settled import is_settled
 from .options import Size, Span, landing_option, reports_option, spark_options, tables_option
 
 _EVERY_S: Final = 600
+_NOTHING_NEW: Final = "nothing is new"
 
 
 @click.command()
@@ -35,6 +38,9 @@ def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -
     from ..spark.session import is_small, session
     from ..spark.warehouse import Warehouse
 
+    if is_settled(landing, tables, "ingest", reports=not no_reports):
+        click.echo(f"ingest: {_NOTHING_NEW}", err=True)
+        return
     with session("postroom-pipeline ingest", given, small=is_small(landing)) as started:
         warehouse = Warehouse(started, tables)
         arguments = {"in": landing, "out": tables, "reports": not no_reports}
@@ -66,6 +72,9 @@ def follow(
     """
     if available_now and every_s:
         raise UsageError("--available-now looks once, --every repeatedly: use one of them")
+    if available_now and is_settled(landing, tables, "follow", reports=not no_reports):
+        click.echo(f"follow: {_NOTHING_NEW}", err=True)
+        return
     from ..jobs.follow import Follower
     from ..spark.runlog import Progress
     from ..spark.session import is_small, session
@@ -176,9 +185,17 @@ def report(
     days = [day and day.date() for day in (since, until)]
     if since and until and until < since:
         raise UsageError("--until is before --since")
+    ground = reuse.ground_of(tables, {"device": device, "days": days, "form": form, "top": top})
+    if ground and (path := reuse.made_of(target, ground)):
+        click.echo("report: the tables have not changed since it was made", err=True)
+        click.echo(path)
+        return
     with session("postroom-pipeline report", given, small=is_small(tables)) as started:
         warehouse = Warehouse(started, tables)
-        click.echo(make(started, warehouse, target, Scope(device, *days), form, top, Progress(started, sys.stderr)))
+        path = make(started, warehouse, target, Scope(device, *days), form, top, Progress(started, sys.stderr))
+    if ground:
+        reuse.note_made(target, ground, path)
+    click.echo(path)
 
 
 @contextmanager

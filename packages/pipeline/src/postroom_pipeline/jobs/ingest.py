@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,18 +15,17 @@ from ..bronze.admission import sums, verdicts, with_endings
 from ..bronze.inventory import INVENTORY
 from ..bronze.rejects import REJECTS
 from ..errors import EnvironmentProblem, PipelineError
+from ..local.settled import BEHIND, FOR_GOOD, NOTE, note_of
 from ..reports import BUILT
 from ..reports.thresholds import Given
 from ..silver import ALL as TABLES
+from ..silver.events import EVENTS
 from ..silver.snapshots import ORIGINS
 from ..spark.runlog import Run
 from ..spark.session import lightly, materialized
 from ..spark.storage import Storage
 from ..spark.warehouse import Warehouse
 from .silver import SilverWriter
-
-#: A file that exists while tables have rows that the reports do not cover.
-_BEHIND: Final = "_reports_are_behind"
 
 
 @dataclass(frozen=True)
@@ -65,16 +63,35 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
         _reject_unread(warehouse, run, batch)
         if reports and are_behind(warehouse):
             write_reports(warehouse, run)
+    with lightly(session):
+        _note_settled(warehouse, seen, unread)
+
+
+def _note_settled(warehouse: Warehouse, seen: DataFrame, unread: DataFrame) -> None:
+    """Note what is in the directory if all of it is settled, so that the next run can end before it starts Spark."""
+    storage, note = warehouse.storage, warehouse.storage.join(NOTE)
+    hashes = F.array_join(F.array_sort(F.collect_set("sha256")), "")
+    line = F.concat(F.coalesce("length", F.lit(0)).cast("string"), F.lit(" "), F.col("name"))
+    names = F.array_join(F.array_sort(F.collect_list(line)), "\n")
+    (read,) = seen.agg(F.sha2(hashes, 256).alias("hashes")).collect()
+    (others,) = unread.agg(
+        F.sha2(names, 256).alias("names"), F.count_if(~F.col("reason").isin(*FOR_GOOD)).alias("pending")
+    ).collect()
+    if others["pending"] or not warehouse.read(INVENTORY).where("NOT settled").isEmpty():
+        storage.delete(note)
+        return
+    entries = [one for one in storage.entries(warehouse.path(INVENTORY)) if not one.name.startswith((".", "_"))]
+    storage.write_text(note, note_of(read["hashes"], others["names"], [(one.name, one.size) for one in entries]))
 
 
 def mark_behind(warehouse: Warehouse) -> None:
     """Record that tables are about to change, until the reports are rebuilt."""
-    warehouse.storage.write_text(warehouse.storage.join(_BEHIND), "")
+    warehouse.storage.write_text(warehouse.storage.join(BEHIND), "")
 
 
 def are_behind(warehouse: Warehouse) -> bool:
     """Whether tables have changed since the reports were built."""
-    return warehouse.storage.exists(warehouse.storage.join(_BEHIND))
+    return warehouse.storage.exists(warehouse.storage.join(BEHIND))
 
 
 def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | None = None) -> None:
@@ -83,11 +100,16 @@ def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | N
     :param given: the user's thresholds, by name of the report.
     """
     tables = TABLES | {name: report.TABLE for name, report in BUILT.items()}
+    frames: dict[str, DataFrame] = {}  # each directory is listed once
     for name, report in BUILT.items():
         with run.stage(f"report {name}"):
-            frames = {need: warehouse.read(tables[need]) for need in report.NEEDS}
-            warehouse.write(report.TABLE, report.build(frames, (given or {}).get(name)), replacing="all")
-    warehouse.storage.delete(warehouse.storage.join(_BEHIND))
+            for need in report.NEEDS:
+                if need not in frames:
+                    frames[need] = warehouse.read(tables[need])
+            built = report.build({need: frames[need] for need in report.NEEDS}, (given or {}).get(name))
+            in_order = getattr(report, "IS_ORDERED", False) and warehouse.writes_in_order(EVENTS)
+            warehouse.write(report.TABLE, built, replacing="all", as_it_comes=in_order)
+    warehouse.storage.delete(warehouse.storage.join(BEHIND))
 
 
 def _batch(warehouse: Warehouse, run: Run, seen: DataFrame, unread: DataFrame) -> Batch:
@@ -109,19 +131,20 @@ def _take_in(
         lines = warehouse.read(table)
     with run.stage("admission"):
         summed = materialized(sums(lines, batch.files))
-        read = materialized(with_endings(batch.files, lines, summed))
-        rows = materialized(verdicts(lines, summed, read, warehouse.read(ORIGINS)))
-        accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
-        rejects = bronze_rejects.rejects(rows, lines, read, batch.unread)
-        rejects = materialized(rejects.withColumn("batch", F.lit(batch.id)))
-        _check_complete(batch, rows, rejects)
+        with lightly(session):  # from here on one row for each snapshot or file
+            read = materialized(with_endings(batch.files, lines, summed))
+            rows = materialized(verdicts(lines, summed, read, warehouse.read(ORIGINS)))
+            accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
+            rejects = bronze_rejects.rejects(rows, lines, read, batch.unread)
+            rejects = materialized(rejects.withColumn("batch", F.lit(batch.id)))
+            _check_complete(batch, rows, rejects)
         _store_unknown(warehouse, files, rows, batch)
     if not accepted.isEmpty():
         mark_behind(warehouse)
         SilverWriter(warehouse, run, lines, accepted).write()
     if reports and are_behind(warehouse):
         write_reports(warehouse, run)
-    with run.stage("inventory of files"):
+    with run.stage("inventory of files"), lightly(session):
         _write_rejects(warehouse, run, batch, rejects)
         files_of_batch = batch.files.withColumn("batch", F.lit(batch.id))
         warehouse.write(INVENTORY, inventory.updated(warehouse.read(INVENTORY), files_of_batch, accepted, rejects))

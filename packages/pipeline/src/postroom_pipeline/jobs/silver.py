@@ -19,7 +19,7 @@ from ..silver.snapshots import ORIGINS, SNAPSHOTS
 from ..silver.state import STATE, one_of_each
 from ..silver.traffic import TRAFFIC
 from ..spark.runlog import Run
-from ..spark.session import materialized
+from ..spark.session import lightly, materialized
 from ..spark.warehouse import Warehouse
 
 _DAY: Final = "day="
@@ -55,8 +55,8 @@ class SilverWriter:
                 self._write_traffic()
             for table in (EVENTS, MESSAGES, CONFLICTS, TRAFFIC, *STATE.values()):
                 if not self._warehouse.exists(table):  # readers find the columns, though there is no row yet
-                    self._warehouse.write(table, self._warehouse.read(table), replacing="all")
-        with self._run.stage("snapshots"):
+                    self._warehouse.create(table)
+        with self._run.stage("snapshots"), lightly(self._accepted.sparkSession):
             existing = self._warehouse.read(SNAPSHOTS)
             others = existing.join(self._snapshots.select(*SNAPSHOTS.key), list(SNAPSHOTS.key), "left_anti")
             self._warehouse.write(SNAPSHOTS, others.select(*existing.columns).unionByName(self._snapshots))
@@ -66,23 +66,37 @@ class SilverWriter:
     def _write_events(self) -> None:
         with self._run.stage("events"):
             existing = self._warehouse.read(SNAPSHOTS)
-            shared = materialized(events.overlaps(self._snapshots, existing))
-            fresh = events.fresh(self._lines_of(Kind.EVENT), self._taken)
-            days = _listed(fresh.select("day").distinct())
-            existing_days = {*days, *_listed(events.days_of(shared, existing))} & self._days(EVENTS)
-            rows = self._of_days(EVENTS, existing_days).unionByName(fresh)
+            with lightly(self._accepted.sparkSession):
+                shared = materialized(events.overlaps(self._snapshots, existing))
+            lines = self._lines_of(Kind.EVENT)
+            fresh = events.fresh(lines, self._taken)
+            existing_days = self._days(EVENTS)
+            days: Collection[str] = ()
+            if existing_days or self._days(MESSAGES):
+                days = _listed(fresh.select("day").distinct())
+                existing_days &= {*days, *_listed(events.days_of(shared, existing))}
+            of_killed = None
+            if existing_days:
+                of_killed = materialized(events.unrecorded(self._of_days(EVENTS, existing_days), existing))
+            with lightly(self._accepted.sparkSession):
+                taken = materialized(events.contests(self._accepted, shared, of_killed))
+            # Most events come once. Only the others are compared with each other, which sorts them several times.
+            alone, contested = (events.fresh(lines, taken, alone=once) for once in (True, False))
+            if existing_days:
+                others, rest = events.parted(self._of_days(EVENTS, existing_days), shared, taken)
+                contested, alone = contested.unionByName(others), alone.unionByName(rest)
             changed = fresh.select(*MESSAGES.key)
             if not shared.isEmpty():
-                self._write_conflicts(events.within(rows, shared))
+                self._write_conflicts(events.within(contested, shared))
                 # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
                 changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
             changed = changed.where("message IS NOT NULL").distinct()
-            self._write(EVENTS, events.latest(rows), existing_days)
+            self._write(EVENTS, alone.unionByName(events.latest(contested)), existing_days)
         with self._run.stage("messages"):
             self._write_messages(changed, days)
 
     def _write_conflicts(self, rows: DataFrame) -> None:
-        conflicts = events.conflicts(self._warehouse.read(CONFLICTS), rows)
+        conflicts = materialized(events.conflicts(self._warehouse.read(CONFLICTS), rows))
         if not conflicts.isEmpty():
             self._warehouse.write(CONFLICTS, conflicts)
 
@@ -109,7 +123,9 @@ class SilverWriter:
             changed.unpersist()
 
     def _write_state(self, table: Table, fresh: DataFrame) -> None:
-        touched = {*_listed(self._taken.select("day").distinct())} & self._days(table)
+        touched = self._days(table)
+        if touched:
+            touched &= {*_listed(self._taken.select("day").distinct())}
         if touched:
             key = ["device", "snapshot"]
             others = self._of_days(table, touched).join(F.broadcast(self._taken.select(*key)), key, "left_anti")
@@ -119,7 +135,9 @@ class SilverWriter:
     def _write_traffic(self) -> None:
         """Several snapshots may report one request; it has the same day in all of them, where the clock is sane."""
         fresh = traffic.build(self._lines_of(Kind.TRAFFIC), self._taken)
-        touched = {*_listed(fresh.select("day").distinct())} & self._days(TRAFFIC)
+        touched = self._days(TRAFFIC)
+        if touched:
+            touched &= {*_listed(fresh.select("day").distinct())}
         if touched:
             fresh = traffic.merged(self._of_days(TRAFFIC, touched), fresh)
         self._write(TRAFFIC, fresh, touched)

@@ -1,1 +1,1 @@
-"""What runs without Spark: checking files of snapshots, and putting many of them into few bundles."""
+"""What runs without Spark: checking files of snapshots, bundling them, and finding out that a run has nothing to do."""

@@ -29,6 +29,7 @@ from . import (
     journal_gaps,
     latency_daily,
     poison_messages,
+    restores,
     retry_storms,
     stuck_leases,
     throughput,
@@ -66,7 +67,7 @@ def _by_name(*reports: Report) -> dict[str, Report]:
     return {report.TABLE.name: report for report in reports}
 
 
-GROUNDS: Final = _by_name(epochs, imports, depth)
+GROUNDS: Final = _by_name(epochs, restores, imports, depth)
 ALL: Final = _by_name(
     dead_reasons_daily,
     depth_hourly,
@@ -84,4 +85,5 @@ ALL: Final = _by_name(
     anomalies,
     device_health,
 )
-BUILT: Final = GROUNDS | ALL
+#: ``clock_trouble`` comes early: ``consumer_health`` reads the starts of the machine there.
+BUILT: Final = GROUNDS | _by_name(clock_trouble) | ALL

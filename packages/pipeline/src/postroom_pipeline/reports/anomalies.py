@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.columns import hour_of_row
 from ..schema.table import Frames, Table
+from ..spark.session import materialized
 from .thresholds import Given, Threshold, chosen
 
 
@@ -79,7 +80,7 @@ _SERIES: Final = ("device", "queue", "period", "metric")
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """z = (value - median) / max(1.4826 MAD, ``relative_floor`` of the median, the figure's own floor)."""
     limits = chosen(THRESHOLDS, given)
-    figures = _figures(frames)
+    figures = materialized(_figures(frames))  # it is compared three times
     compared = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
     spread = F.greatest(
         F.col("mad") * _SCALE,
@@ -104,20 +105,24 @@ def _figures(frames: Frames) -> DataFrame:
         F.lit(False).alias("is_whole"),
     )
     wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
-    counts = _counts(frames, "hour", hour_of_row()).unionByName(_counts(frames, "day", F.col("day").cast("timestamp")))
+    hours = materialized(frames["events"].select("device", hour_of_row().alias("hour"), "day").distinct())
+    counts = _counts(frames, hours, "hour").unionByName(_counts(frames, hours, "day"))
     return counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
 
 
-def _counts(frames: Frames, period: str, at: Column) -> DataFrame:
-    """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0."""
+def _counts(frames: Frames, hours: DataFrame, period: str) -> DataFrame:
+    """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0.
+
+    :param hours: the hours and days with events, by device.
+    """
     names = [metric.name for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
     of_device = Window.partitionBy("device")
-    covered = frames["events"].select("device", at.alias("begins_at"), "day").distinct()
+    begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
+    covered = hours.select("device", begin.alias("begins_at"), "day").distinct()
     inner = (F.col("begins_at") > F.min("begins_at").over(of_device)) & (
         F.col("begins_at") < F.max("begins_at").over(of_device)
     )
     covered = covered.withColumn("is_whole", inner)
-    begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
     counted = (
         frames["throughput"]
         .groupBy("device", "queue", begin.alias("begins_at"), "day")
@@ -163,7 +168,7 @@ def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
 def _middle(ordered: Column) -> Column:
     """The median of a sorted array; null if it is empty."""
     size = F.size(ordered)
-    low, high = ((size + 1) / 2).cast("int"), (size / 2).cast("int") + 1
+    low, high = F.greatest(((size + 1) / 2).cast("int"), F.lit(1)), (size / 2).cast("int") + 1
     return (F.try_element_at(ordered, low) + F.try_element_at(ordered, high)) / 2
 
 

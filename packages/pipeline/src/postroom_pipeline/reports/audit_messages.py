@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .lineage import ROOT, standing
+from .lineage import ROOT, order, standing
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -35,7 +35,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
 TABLE: Final = Table("audit_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "epochs", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps", "conflicts")
+NEEDS: Final = ("events", "restores", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps", "conflicts")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 
@@ -54,9 +54,15 @@ FINDINGS: Final = {
     ),
     "no_publication": ("unexplained", "no event published it, and it was not there before the first snapshot either"),
 }
+#: The columns of events that are read: plans of few columns are prepared faster.
+_READ: Final = ("device", "root", "epoch", "event", "type", "message", "state", "of_dead", "keep", "wall_at")
 _MESSAGE: Final = (*ROOT, "message")
 _PLACE: Final = ("epoch", "event")
 _ENDS: Final = ("acked", "dropped")
+#: What may have become of a message.
+FATES: Final = ("waiting", "inflight", "dead", "done", "gone")
+#: So many messages are sent to every task, to look their last events up.
+_FEW: Final = 200_000
 _WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
 
@@ -69,15 +75,9 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     last = materialized(_last(frames))
     vague = partly_listed(frames, last).withColumn("is_vague", F.lit(True))
     messages = (
-        fates(frames, last)
-        .join(shown(frames, last), [*_MESSAGE], "full")
-        .withColumn("queue", F.coalesce("queue", "shown_queue"))
-        .join(last, [*ROOT])
-        .join(vague, [*ROOT, "queue"], "left")
-        .withColumn("finding", _finding())
+        fates(frames, last).join(last, [*ROOT]).join(vague, [*ROOT, "queue"], "left").withColumn("finding", _finding())
     )
-    # Most messages are gone and fit; the others are used several times.
-    messages = materialized(messages.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
+    messages = materialized(messages)  # it is used several times
     misfits = messages.where("finding is not null")
     more = _waiting(messages, frames).unionByName(_unpublished(messages), allowMissingColumns=True)
     rows = misfits.unionByName(more, allowMissingColumns=True)
@@ -194,37 +194,76 @@ def _evidence() -> Column:
 
 
 def fates(frames: Frames, last: DataFrame) -> DataFrame:
-    """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``done``, ``gone``), its
-    last queue, and the events that say so. Events that a restore undid, and those after the last snapshot, are left
-    out.
+    """The messages in the events, except those that are gone as it should be: ``fate`` (``waiting``, ``inflight``,
+    ``dead``, ``done``, ``gone``), their last queue, and the events that say so; and those that are ``shown``. Events
+    that a restore undid, and those after the last snapshot, are left out.
 
     :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
     """
-    place, kind = F.struct(*_PLACE), F.col("type")
-    events = standing(frames["events"], frames["epochs"]).where("message is not null")
-    until_last = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
-        place <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
+    seen = shown(frames, last)
+    shows = seen.select(*_MESSAGE, F.lit(True).alias("_shows"))
+    rows = _events(frames, last).unionByName(shows, allowMissingColumns=True)
+    place = F.col("_place")
+    # All of these are numbers: sums of texts would be sorted, by all messages. The texts of the few are looked up.
+    summed = rows.groupBy(*_MESSAGE).agg(
+        F.max_by("_fate", F.when(F.col("_fate").isNotNull(), place)).alias("_fate"),
+        F.max_by("epoch", place).alias("epoch"),
+        F.min_by("event", place).alias("first_event"),
+        F.max_by("event", place).alias("last_event"),
+        F.max_by("wall_at", place).alias("last_at"),
+        F.count_if("_published").alias("publications"),
+        F.min_by("event", F.when(F.col("_published"), place)).alias("first_published_event"),
+        F.max_by("event", F.when(F.col("_published"), place)).alias("published_event"),
+        F.count_if("_ended").alias("endings"),
+        F.min_by("event", F.when(F.col("_ended"), place)).alias("ended_event"),
+        F.max_by("event", F.when(F.col("_ended"), place)).alias("last_ended_event"),
+        (F.max(place) > F.min(F.when(F.col("_ended"), place))).alias("went_on"),
+        F.max("_shows").alias("_shows"),
     )
-    ended, published, fate = kind.isin(*_ENDS) & F.col("keep").isNull(), kind == "published", _fate()
+    fits = (
+        F.coalesce(F.col("_fate") == FATES.index("gone"), F.lit(False))
+        & (F.col("publications") == 1)
+        & (F.col("endings") <= 1)
+        & ~F.coalesce("went_on", F.lit(False))
+        & F.col("_shows").isNull()
+    )
+    kept = materialized(summed.where(~fits))
+    fate = F.try_element_at(F.array(*map(F.lit, FATES)), F.col("_fate") + 1)
+    texts = _texts(frames["events"], kept)
     return (
-        until_last.withColumn("_fate", fate)
-        .groupBy(*ROOT, "message")
-        .agg(
-            F.max_by("_fate", F.when(F.col("_fate").isNotNull(), place)).alias("fate"),
-            F.max_by(F.coalesce("to", "queue"), place).alias("queue"),
-            F.min_by("event", place).alias("first_event"),
-            F.max_by("event", place).alias("last_event"),
-            F.max_by("type", place).alias("last_type"),
-            F.max_by("wall_at", place).alias("last_at"),
-            F.count_if(published).alias("publications"),
-            F.min_by("event", F.when(published, place)).alias("first_published_event"),
-            F.max_by("event", F.when(published, place)).alias("published_event"),
-            F.count_if(ended).alias("endings"),
-            F.min_by("event", F.when(ended, place)).alias("ended_event"),
-            F.max_by("event", F.when(ended, place)).alias("last_ended_event"),
-            (F.max(place) > F.min(F.when(ended, place))).alias("went_on"),
-        )
+        kept.withColumn("fate", fate)
+        .join(texts, [*_MESSAGE], "left")
+        .join(seen, [*_MESSAGE], "left")
+        .withColumn("queue", F.coalesce("queue", "shown_queue"))
+        .drop("epoch", "_fate", "_shows")
     )
+
+
+def _events(frames: Frames, last: DataFrame) -> DataFrame:
+    """The events of messages up to the last snapshot: what they are, as numbers."""
+    kind = F.col("type")
+    events = standing(frames["events"].select(*_READ), frames["restores"]).where("message is not null")
+    until_last = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
+        F.struct(*_PLACE) <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
+    )
+    return until_last.withColumn("_text", _fate()).select(
+        *_MESSAGE,
+        *_PLACE,
+        order().alias("_place"),
+        "wall_at",
+        F.coalesce(*(F.when(F.col("_text") == name, number) for number, name in enumerate(FATES))).alias("_fate"),
+        (kind == "published").alias("_published"),
+        (kind.isin(*_ENDS) & F.col("keep").isNull()).alias("_ended"),
+    )
+
+
+def _texts(events: DataFrame, kept: DataFrame) -> DataFrame:
+    """``queue`` and ``last_type`` of messages, from their last event."""
+    last = kept.select(*_MESSAGE, "epoch", F.col("last_event").alias("event"))
+    if kept.count() <= _FEW:
+        last = F.broadcast(last)
+    of_event = events.select(*ROOT, *_PLACE, F.col("type").alias("last_type"), F.coalesce("to", "queue").alias("queue"))
+    return of_event.join(last, [*ROOT, *_PLACE]).select(*_MESSAGE, "last_type", "queue")
 
 
 def shown(frames: Frames, last: DataFrame) -> DataFrame:

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .clock_trouble import boots
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
 
@@ -43,7 +42,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "consumer")
 PARTITION: Final = ()
 TABLE: Final = Table("consumer_health", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots")
+NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots", "clock_trouble")
 THRESHOLDS: Final = (
     Threshold("silent_ms", 600_000, "minimum silence of a dead consumer"),
     Threshold("silent_factor", 10, "and this multiple of the 90th percentile of its pauses"),
@@ -69,6 +68,8 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     candidates = materialized(_candidates(lives, limits))
     of_candidates = rows.join(F.broadcast(candidates.select(*_QUEUE).distinct()), [*_QUEUE], "left_semi")
     silences = _silences(candidates, _course(of_candidates), frames, limits)
+    if candidates.isEmpty():  # as it should be: nothing needs to be read again
+        silences = silences.where("false")
     columns = ("from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
     length = F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms")
     longest = silences.groupBy(*KEY).agg(
@@ -110,9 +111,8 @@ def _rows(frames: Frames) -> DataFrame:
     """Of each queue: signs of life of consumers, changes of the backlog, and pauses of consuming."""
     place = (*_QUEUE, "epoch", "engine_ms", "event")
     leased = "type = 'leased' and not coalesce(of_dead, false) and consumer is not null"
-    rows = native(frames["events"].where(leased), frames["imports"]).select(
-        *place, "consumer", F.lit(True).alias("took")
-    )
+    taken = frames["events"].where(leased).select(*place, "consumer", "request_end", "type")
+    rows = native(taken, frames["imports"]).select(*place, "consumer", F.lit(True).alias("took"))
     asked = F.explode(F.array_distinct(F.array_compact(F.array("asked_engine_ms", "delivered_engine_ms"))))
     signs = frames["consumers"].select(*_QUEUE, "epoch", "consumer", asked.alias("engine_ms")).distinct()
     levels = frames["depth"].select(*place, F.col("live_depth").alias("level"))
@@ -196,7 +196,8 @@ def _silences(candidates: DataFrame, course: DataFrame, frames: Frames, limits: 
         )
         .where("not replaced and not paused")
     )
-    started = boots(frames).groupBy("device", "root", "epoch").agg(F.collect_list("engine_ms").alias("boots"))
+    boots = frames["clock_trouble"].where("trouble in ('boot', 'power_cut')")
+    started = boots.groupBy("device", "root", "epoch").agg(F.collect_list("engine_ms").alias("boots"))
     inside = F.filter("boots", lambda at: at.between(F.col("from_engine_ms"), F.col("to_engine_ms")))
     grown = F.greatest(F.coalesce("low_until", "from_engine_ms"), F.array_max(inside))
     served = (F.col("others_took") == 0) | (

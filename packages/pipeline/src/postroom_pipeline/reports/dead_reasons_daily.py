@@ -46,7 +46,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     count.
     """
     chosen(THRESHOLDS, given)
-    events = frames["events"]
+    events = frames["events"].select(*_SERIES, "root", "message", "type", "wall_at", "day")
     died = events.where(F.col("type") == "died").withColumns(
         {name: F.coalesce(name, F.lit("")) for name in ("reason_code", "cause", "queue")}
     )

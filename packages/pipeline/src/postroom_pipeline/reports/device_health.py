@@ -113,13 +113,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         .groupBy("device")
         .agg(F.max_by("wall_at", place).alias("last_at"), F.count(F.lit(1)).alias("snapshots"))
     )
-    counts = [
-        frames[module.TABLE.name].where(where).groupBy("device").agg(F.count(F.lit(1)).alias(name))
-        for name, (module, where, _, _) in _COUNTED.items()
-    ]
-    conflicts = frames["conflicts"].groupBy("device").agg(F.count_distinct("root", "epoch", "event").alias("conflicts"))
-    deaths = frames["dead_reasons_daily"].groupBy("device").agg(F.sum("deaths").alias("deaths"))
-    for count in (*counts, conflicts, deaths, _dead_letters(frames), _silence(frames, limits)):
+    for count in (_counts(frames), _silence(frames, limits)):
         devices = devices.join(count, ["device"], "left")
     weighed = (*_COUNTED, "conflicts", "silent", "dead_letters")
     devices = devices.withColumns({name: F.coalesce(name, F.lit(0)) for name in (*weighed, "deaths")})
@@ -133,12 +127,23 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     return scored.withColumn("rank", rank.cast("bigint"))
 
 
+def _counts(frames: Frames) -> DataFrame:
+    """What is counted of each device: one sum over the rows of all reports."""
+    counted = {name: frames[module.TABLE.name].where(where) for name, (module, where, _, _) in _COUNTED.items()}
+    counted["conflicts"] = frames["conflicts"].select("device", "root", "epoch", "event").distinct()
+    one = F.lit(1).cast("bigint")
+    parts = {name: frame.select("device", one.alias("n")) for name, frame in counted.items()}
+    parts["deaths"] = frames["dead_reasons_daily"].select("device", F.col("deaths").alias("n"))
+    parts["dead_letters"] = _dead_letters(frames).select("device", F.col("dead").alias("n"))
+    rows = reduce(DataFrame.unionByName, (part.withColumn("what", F.lit(name)) for name, part in parts.items()))
+    return rows.groupBy("device").agg(*(F.sum(F.when(F.col("what") == name, F.col("n"))).alias(name) for name in parts))
+
+
 def _dead_letters(frames: Frames) -> DataFrame:
-    """The dead letters of each device, from the last snapshot of each root."""
+    """The queues of each device in the last snapshot of each root, with their dead letters."""
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     last = frames["snapshots"].groupBy("device", "root").agg(F.max_by("snapshot", place).alias("snapshot"))
-    of_last = frames["queue_depth"].join(last, ["device", "root", "snapshot"], "left_semi")
-    return of_last.groupBy("device").agg(F.sum("dead").alias("dead_letters"))
+    return frames["queue_depth"].join(last, ["device", "root", "snapshot"], "left_semi")
 
 
 def _silence(frames: Frames, limits: dict[str, float]) -> DataFrame:

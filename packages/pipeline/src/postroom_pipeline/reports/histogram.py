@@ -45,7 +45,8 @@ def summarised(lengths: DataFrame, by: Sequence[str]) -> DataFrame:
 
     :param lengths: the columns of ``by``, and ``ms``: a duration that is not negative.
     """
-    counted = lengths.groupBy(*by, "ms").agg(F.count(F.lit(1)).alias("n"))
+    # Most durations are different: counting them before the rows of a group have met would only cost.
+    counted = lengths.repartition(*by).groupBy(*by, "ms").agg(F.count(F.lit(1)).alias("n"))
     return _summary(counted.withColumn("most", F.col("ms")), by)
 
 

@@ -48,7 +48,7 @@ _COVERS: Final = ("present", "sliced", "reported", "retired")
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per range of missing ids with the same explanation."""
     limits = chosen(THRESHOLDS, given)
-    events = frames["events"]
+    events = frames["events"].select(*_EPOCH, "event", "wall_at")
     stretches = _stretches(_ranges(frames["snapshots"], frames["epochs"]), events)
     gap = (
         F.when(F.col("reported") > 0, "reported")
@@ -61,6 +61,8 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     )
     gaps = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
     gaps = materialized(gaps)
+    if gaps.isEmpty():  # the events need not be read again
+        events = events.where("false")
     ends = gaps.select(*_EPOCH, F.explode(F.array(F.col("first_event") - 1, F.col("last_event") + 1)).alias("event"))
     near = events.join(F.broadcast(ends.distinct()), [*_EPOCH, "event"], "left_semi").select(
         *_EPOCH, "event", "wall_at"

@@ -12,27 +12,28 @@ from . import imports
 ROOT: Final = ("device", "root")
 
 
-def with_undone(frame: DataFrame, epochs: DataFrame, event: str = "event") -> DataFrame:
+def with_undone(frame: DataFrame, restores: DataFrame, event: str = "event") -> DataFrame:
     """The frame with ``undone_epoch``: the first epoch that continues from before the row's event; null where all later
     ones build on it.
 
     :param frame: has ``device``, ``root``, ``epoch`` and the column that ``event`` names.
-    :param epochs: the table of that name.
+    :param restores: the table of that name.
     """
     begun = F.sort_array(F.collect_list(F.struct("epoch", "begins")))
-    restored = epochs.groupBy(*ROOT).agg(begun.alias("_epochs")).where(F.size("_epochs") > 1)
+    restored = restores.groupBy(*ROOT).agg(begun.alias("_epochs"))
     own_epoch, own_event = F.col("epoch"), F.col(event)
 
     def went_back(other: Column) -> Column:
         return (other["epoch"] > own_epoch) & (other["begins"] <= own_event)
 
     later = F.transform(F.filter(F.col("_epochs"), went_back), lambda other: other["epoch"])
-    return frame.join(restored, [*ROOT], "left").withColumn("undone_epoch", F.array_min(later)).drop("_epochs")
+    undone = F.when(F.col("_epochs").isNotNull(), F.array_min(later))
+    return frame.join(restored, [*ROOT], "left").withColumn("undone_epoch", undone).drop("_epochs")
 
 
-def standing(frame: DataFrame, epochs: DataFrame, event: str = "event") -> DataFrame:
+def standing(frame: DataFrame, restores: DataFrame, event: str = "event") -> DataFrame:
     """The rows of a frame whose events no restore has undone."""
-    return with_undone(frame, epochs, event).where(F.col("undone_epoch").isNull()).drop("undone_epoch")
+    return with_undone(frame, restores, event).where(F.col("undone_epoch").isNull()).drop("undone_epoch")
 
 
 def native(events: DataFrame, imported: DataFrame) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -10,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
+from ..spark.session import materialized
 from .lineage import ROOT, native, standing
 from .thresholds import Given, Threshold, chosen
 
@@ -37,13 +40,28 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message")
 PARTITION: Final = ()
 TABLE: Final = Table("poison_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "epochs", "imports", "messages")
+NEEDS: Final = ("events", "restores", "imports", "messages")
 THRESHOLDS: Final = (
     Threshold("failures_min", 3, "minimum number of failures, unless it died with `POISON`"),
     Threshold("alike_max", 2, "others may fail this many times as often, if fewer of them succeed"),
 )
 TROUBLE: Final = "true"
 
+#: The columns of events that are read: plans of few columns are prepared faster.
+_READ: Final = (
+    "device",
+    "root",
+    "epoch",
+    "event",
+    "request_end",
+    "type",
+    "queue",
+    "message",
+    "consumer",
+    "reason_code",
+    "cause",
+    "wall_at",
+)
 _QUEUE: Final = ("device", "root", "epoch", "queue")
 #: Reasons that say nothing about the message: its time ran out, somebody decided, or space was short.
 _NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST", "ABANDONED")
@@ -53,8 +71,11 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Messages that were finally acknowledged are omitted, and so are those that failed when everything failed."""
     limits = chosen(THRESHOLDS, given)
     messages = frames["messages"].where(F.col("state") != "acked")
+    suspects = materialized(_suspects(frames, messages, limits))
+    if suspects.isEmpty():  # as it should be: the deliveries of the queues need not be counted
+        frames = {**frames, "events": frames["events"].where("false")}
     failing = (
-        _counted(frames)
+        _counted(frames, suspects)
         .where("is_failure")
         .groupBy(*ROOT, "message")
         .agg(
@@ -79,15 +100,36 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     return poison.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same)).drop("is_poison")
 
 
-def _counted(frames: Frames) -> DataFrame:
-    """Ends of deliveries, with the number of acked (``done``) and failed (``failed``) ones of the queue up to each.
+def _suspects(frames: Frames, messages: DataFrame, limits: dict[str, float]) -> DataFrame:
+    """The queues with a message that failed often enough."""
+    failed = _ended(frames).where("is_failure")
+    often = failed.groupBy(*ROOT, "message").agg(
+        F.count(F.lit(1)).alias("failures"),
+        F.coalesce(F.max(F.col("reason_code") == "POISON"), F.lit(False)).alias("is_poison"),
+    )
+    often = often.where((F.col("failures") >= limits["failures_min"]) | F.col("is_poison"))
+    often = often.join(messages.select(*ROOT, "message"), [*ROOT, "message"], "left_semi")
+    return failed.join(often, [*ROOT, "message"], "left_semi").select(*_QUEUE).distinct()
+
+
+def _ended(frames: Frames) -> DataFrame:
+    """Ends of deliveries; ``is_failure`` says which are failures."""
+    kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))
+    failure = kind.isin("retried", "died", "dropped") & ~reason.isin(*_NO_FAILURE)
+    events = native(frames["events"].select(*_READ), frames["imports"])
+    ended = standing(events, frames["restores"]).withColumn("is_failure", failure)
+    return ended.where((kind == "acked") | F.col("is_failure"))
+
+
+def _counted(frames: Frames, queues: DataFrame) -> DataFrame:
+    """Ends of deliveries in some queues, with the number of acked (``done``) and failed (``failed``) ones up to each.
 
     If all attempts are spent, the last failure and the death are one event.
     """
-    kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))
-    failure = kind.isin("retried", "died", "dropped") & ~reason.isin(*_NO_FAILURE)
-    ended = standing(native(frames["events"], frames["imports"]), frames["epochs"]).withColumn("is_failure", failure)
-    ended = ended.where((kind == "acked") | F.col("is_failure"))
+    here = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in _QUEUE]
+    named = queues.withColumnsRenamed({name: f"_{name}" for name in _QUEUE})
+    ended = _ended(frames).join(named, reduce(and_, here), "left_semi")
+    kind = F.col("type")
     past = Window.partitionBy(*_QUEUE).orderBy("event").rowsBetween(Window.unboundedPreceding, 0)
     return ended.withColumns(
         {"done": F.count_if(kind == "acked").over(past), "failed": F.count_if(F.col("is_failure")).over(past)}

@@ -50,13 +50,18 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Events that a restore undid count, too, because the work was done."""
     chosen(THRESHOLDS, given)
     kind = F.col("type")
-    counted = frames["events"].where(kind.isin(*COUNTED) & ~((kind == "leased") & F.coalesce("of_dead", F.lit(False))))
-    minutes = counted.groupBy(
-        "device", "root", "queue", hour_of_row().alias("hour"), "day", F.expr("engine_ms div 60000").alias("minute")
-    ).agg(
+    columns = ("device", "root", "queue", "type", "of_dead", "engine_ms", "wall_at", "payload_bytes", "day")
+    events = frames["events"].select(*columns).withColumn("hour", hour_of_row())
+    counted = events.where(kind.isin(*COUNTED) & ~((kind == "leased") & F.coalesce("of_dead", F.lit(False))))
+    hours = counted.groupBy(*KEY).agg(
         *(F.count_if(kind == name).alias(name) for name in COUNTED),
         F.sum(F.when(kind == "published", F.coalesce("payload_bytes", F.lit(0))).otherwise(0)).alias("published_bytes"),
     )
-    return minutes.groupBy(*KEY).agg(
-        *(F.sum(name).alias(name) for name in (*COUNTED, "published_bytes")), F.max("published").alias("busiest_minute")
+    # Minutes are many; they are counted apart, of what was published alone.
+    minutes = counted.where("type = 'published'").groupBy(*KEY, F.expr("engine_ms div 60000").alias("minute"))
+    busiest = minutes.agg(F.count(F.lit(1)).alias("n")).groupBy(*KEY).agg(F.max("n").alias("busiest_minute"))
+    both = hours.unionByName(busiest, allowMissingColumns=True)
+    return both.groupBy(*KEY).agg(
+        *(F.sum(name).alias(name) for name in (*COUNTED, "published_bytes")),
+        F.coalesce(F.max("busiest_minute"), F.lit(0)).alias("busiest_minute"),
     )

@@ -62,6 +62,12 @@ MESSAGES: Final = Table(
 
 #: The state of a message after an event of this type; other types leave the state as it was.
 _STATES: Final = {"published": "open", "acked": "acked", "died": "dead", "dropped": "dropped", "reprocessed": "open"}
+#: The columns of events that are read: plans of few columns are prepared faster.
+_READ: Final = (
+    *("device", "root", "epoch", "event", "type", "queue", "to", "message", "state", "of_dead", "attempt", "consumer"),
+    *("engine_ms", "wall_ms", "day", "clock_suspect", "priority", "payload_digest", "payload_bytes"),
+    *("deduplication_key", "client", "reason_code", "reason_message", "cause"),
+)
 #: The order of events: greater for a later one.
 _ORDER: Final = ("epoch", "event")
 
@@ -76,8 +82,10 @@ def build(events: DataFrame) -> DataFrame:
     state = F.coalesce(*(F.when(type_ == name, F.lit(after)) for name, after in _STATES.items()))
     # What becomes of a message that was done is no end of its own.
     later = (type_ == "dropped") & F.coalesce(F.col("state") == "done", F.lit(False))
-    rows = events.where(F.col("message").isNotNull() & ~later).groupBy(*MESSAGES.key)
-    messages = rows.agg(
+    # The events of a message meet first: sums of texts are sorted, so that partial sums would sort everything twice. A
+    # hash is sorted faster than texts that begin alike.
+    rows = events.select(*_READ).where(F.col("message").isNotNull() & ~later).repartition(*MESSAGES.key)
+    messages = rows.groupBy(F.xxhash64(*MESSAGES.key).alias("_hash"), *MESSAGES.key).agg(
         _first(F.lit(True), "queue", "day", "clock_suspect").alias("birth"),
         _first(
             type_ == "published",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import EnvironmentProblem, one_line
+from ..files import local_path
 from .java import find_java
 from .settings import (
     JAVA_COLLECTOR,
@@ -43,7 +44,6 @@ _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _MORE_OPTIONS: Final = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
-_LOCAL: Final = "file:"
 
 
 @contextmanager
@@ -204,17 +204,15 @@ def is_small(place: str) -> bool:
     Snapshots usually stay in the directory after they were taken in, so the tables made of them are small as well.
     False if the size cannot be determined without Spark.
     """
-    path = place.removeprefix(_LOCAL)
-    if ":" in path.partition("/")[0]:
+    path = local_path(place)
+    if path is None:
         return False
-    if place != path:
-        path = "/" + path.lstrip("/")
     left = SMALL_INPUT_BYTES
-    for size in _sizes(Path(path)):
+    for size in _sizes(path):
         left -= size
         if left < 0:
             return False
-    return os.path.isdir(path)
+    return path.is_dir()
 
 
 def _sizes(place: Path) -> Iterator[int]:

@@ -82,6 +82,13 @@ SPARK_SETTINGS: Final = (
 START_SETTINGS: Final = (
     SparkSetting("spark.ui.showConsoleProgress", "false", "the pipeline shows its own progress"),
     SparkSetting("spark.ui.enabled", "false", "no unrequested port is opened"),
+    SparkSetting(
+        "spark.python.sql.dataFrameDebugging.enabled",
+        "false",
+        "each call that builds a plan would make four more, to note its line for error messages",
+    ),
+    SparkSetting("spark.sql.icu.caseMappings.enabled", "false", "the library for all languages takes seconds to load"),
+    SparkSetting("spark.sql.ui.explainMode", "simple", "Spark describes each plan for its page, again after each step"),
 )
 
 #: A run over fewer bytes is small: it ends before what Java and Spark compile for it pays off.
@@ -91,6 +98,11 @@ SMALL_INPUT_BYTES: Final = 4 * 1024 * 1024
 SMALL_SETTINGS: Final = (
     SparkSetting("spark.sql.codegen.wholeStage", "false", "a program for each step takes longer to make than to do"),
     SparkSetting("spark.sql.codegen.factoryMode", "NO_CODEGEN", "the same for each expression"),
+    SparkSetting(
+        "spark.sql.subexpressionElimination.enabled",
+        "false",
+        "without a program, remembering what occurs twice takes longer than computing it again",
+    ),
     SparkSetting(
         "spark.sql.constraintPropagation.enabled",
         "false",

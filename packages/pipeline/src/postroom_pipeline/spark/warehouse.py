@@ -35,6 +35,10 @@ LOCK: Final = "_lock"
 _NEW: Final = "new"
 _OLD: Final = "old"
 _PLAN: Final = "moves.json"
+#: The level of compression. At Spark's default of 3, files are a twentieth smaller and take more CPU to write.
+_ZSTD_LEVEL: Final = "parquet.compression.codec.zstd.level"
+#: A table of at most so many bytes is asked whether it has any row; a file without one has about 1 kB.
+_EMPTY_BYTES: Final = 16_384
 #: The only file of a partitioned table without rows: it gives readers the columns, and goes with the first partition.
 _EMPTY: Final = "empty.parquet"
 
@@ -76,10 +80,18 @@ class Warehouse:
         A column that the files do not have yet is null. A damaged file is an error; its rows are not silently missing.
         Never use the frame after a write to its table: the write replaces the files under it.
         """
-        if not self.exists(table):
-            return self._session.createDataFrame([], table.schema)
+        if not self.exists(table) or self._has_columns_only(table):
+            # Spark knows before it starts that a frame with this condition has no row, and leaves out what needs one.
+            return self._session.createDataFrame([], table.schema).where("false")
         reader = self._session.read.schema(table.schema).option("ignoreCorruptFiles", False)
         return reader.parquet(self.path(table)).select(*table.schema.names)
+
+    def _has_columns_only(self, table: Table) -> bool:
+        """Whether the table is known to have no row, by what its only file says."""
+        entries = [one for one in self.storage.entries(self.path(table)) if not one.name.startswith((".", "_"))]
+        if len(entries) != 1 or entries[0].is_directory or entries[0].size > _EMPTY_BYTES:
+            return False
+        return self.storage.parquet_rows(entries[0].path) == 0
 
     def write(
         self,
@@ -109,6 +121,17 @@ class Warehouse:
         elif table.partition and not any(self._partitions_below(fresh, 1)):
             self._put_columns(table, fresh)
         self._plan_and_move(name, table, replace=written, remove=gone)
+
+    def create(self, table: Table) -> None:
+        """Make a table without rows, in which readers find the columns."""
+        name = uuid.uuid4().hex
+        self._put_columns(table, self.storage.join(STAGING, name, _NEW))
+        self._plan_and_move(name, table, replace=[""])
+
+    def writes_in_order(self, table: Table) -> bool:
+        """Whether a task can write all partitions of a table at the same time: its rows then stay in their order."""
+        most = int(self._session.conf.get("spark.sql.maxConcurrentOutputFileWriters") or 0)
+        return sum(1 for _ in self._partitions_below(self.path(table), len(table.partition))) <= most
 
     def append(self, table: Table, frame: DataFrame) -> None:
         """Add a few rows as one more file. For logs; never for rows that may come twice."""
@@ -176,13 +199,18 @@ class Warehouse:
         ordered = table.fitted(frame)
         if not as_it_comes:
             # The rows of a partition go to one task, or to a few if there are many; small partitions share a task.
-            ordered = ordered.hint("rebalance", *(table.partition or table.key))
+            columns = table.partition or table.key
+            if str(self._session.conf.get("spark.sql.adaptive.enabled")) == "true":
+                ordered = ordered.hint("rebalance", *columns)
+            else:
+                ordered = ordered.repartition(*columns)
             ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
         return self._put(table, ordered, name)
 
     def _put(self, table: Table, frame: DataFrame, name: str) -> str:
         target = self.storage.join(STAGING, name, _NEW)
         writer = frame.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer = writer.option(_ZSTD_LEVEL, 1)
         if table.partition:
             writer = writer.partitionBy(*table.partition)
         writer.parquet(target)
@@ -237,7 +265,14 @@ def locked(storage: Storage, path: str, who: str) -> Iterator[None]:
 
     :raises Occupied: another process has the lock.
     """
-    note = json.dumps(
+    local = storage.local(path)
+    with locked_locally(local, who) if local else _locked_by_file(storage, path, _note_of(who)):
+        yield
+
+
+def _note_of(who: str) -> str:
+    """What the lock says about this process."""
+    return json.dumps(
         {
             "who": who,
             "host": socket.gethostname(),
@@ -245,13 +280,11 @@ def locked(storage: Storage, path: str, who: str) -> Iterator[None]:
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
     )
-    local = storage.local(path)
-    with _locked_locally(local, note) if local else _locked_by_file(storage, path, note):
-        yield
 
 
 @contextmanager
-def _locked_locally(path: Path, note: str) -> Iterator[None]:
+def locked_locally(path: Path, who: str) -> Iterator[None]:
+    """``locked`` for a path of this machine: needs no Spark."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
@@ -264,7 +297,7 @@ def _locked_locally(path: Path, note: str) -> Iterator[None]:
             file.seek(0)
             raise Occupied(f"{path.parent} is being written by {_described(file.read())}; try again later") from None
         file.truncate(0)
-        file.write(note)
+        file.write(_note_of(who))
         file.flush()
         try:
             yield
