@@ -193,23 +193,16 @@ class Broker:
 
         Raises as ``run_group``.
         """
-        while not self._mark_the_end():
-            if not self._reserve.release():
-                log.error("stopping without a mark")
+        while True:
+            try:
+                self._do_alone(lambda transaction: transaction.mark(clean=True))
                 break
+            except (JournalRefused, StoreFull) as error:
+                log.error("%s", error)
+                if not self._reserve.release():
+                    log.error("stopping without a mark")
+                    break
         self.journal.sync_segment()
-
-    def _mark_the_end(self) -> bool:
-        transaction = Transaction(self.state, self.clock.now())
-        self.store.begin()
-        try:
-            transaction.mark(clean=True)
-            self._make_durable(transaction)
-        except (JournalRefused, StoreFull) as error:
-            log.error("%s", error)
-            self._roll_back(transaction)
-            return False
-        return True
 
     def accept_losses(self) -> list[list[int]]:
         """Record that an operator has taken note of the events that the store has never seen, and of ``damage``.
@@ -246,8 +239,8 @@ class Broker:
         """A group that no client asked for."""
         transaction = Transaction(self.state, self.clock.now())
         self.store.begin()
-        work(transaction)
         try:
+            work(transaction)
             self._make_durable(transaction)
         except (JournalRefused, StoreFull):
             self._roll_back(transaction)

@@ -49,14 +49,6 @@ class MailboxReplaced(DoorReplaced):
     """Directories of the mailbox were replaced by others."""
 
 
-def _no_space_to_free() -> bool:
-    return False
-
-
-def _nothing_to_do() -> None:
-    pass
-
-
 class Mailbox(Door):
     """The directories below ``ipc.root``, opened once and used by descriptor.
 
@@ -74,11 +66,11 @@ class Mailbox(Door):
         settings: Settings,
         files: Files,
         on_rejected: Callable[[str], None],
-        free_space: Callable[[], bool] = _no_space_to_free,
+        free_space: Callable[[], bool] = lambda: False,
         quotas: Quotas | None = None,
         on_foreign: Callable[[str, Request], None] | None = None,
         is_ready_for: Callable[[int], bool] = lambda uid: True,
-        on_replaced: Callable[[], None] = _nothing_to_do,
+        on_replaced: Callable[[], None] = lambda: None,
         data_root: Path | None = None,
     ) -> None:
         root: Path = settings.ipc_root
