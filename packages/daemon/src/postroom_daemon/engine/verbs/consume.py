@@ -277,15 +277,12 @@ def _candidates(context: Context, queue: str, consumer: str, most: int) -> Itera
     if policy.oldest_every:  # every n-th delivery is that of the oldest message
         before = policy.oldest_every - 1 - record.totals.get("leased", 0) % policy.oldest_every
         if before == 0:
-            return _one(context.store.pages.oldest_ready(queue, consumer))
+            oldest = context.store.pages.oldest_ready(queue, consumer)
+            return [oldest] if oldest else []
         most = min(most, before)
     elif not (policy.max_inflight or policy.max_inflight_per_consumer) and _CONSUME in context.access.free:
         context.free_queues[queue] = policy
     return context.store.several.next_ready(queue, consumer, most)
-
-
-def _one(entry: Entry | None) -> tuple[Entry, ...]:
-    return (entry,) if entry else ()
 
 
 def _oldest_dead_letters(context: Context, name: str) -> Iterator[Entry]:

@@ -111,8 +111,8 @@ class _EventWriter:
             self._add(EventType.POLICY_SET, name, override=record.override, policy=policy)
         if any(record.tally.values()):
             self._add(EventType.TALLY_RESET, name, tally=record.tally)
-        paused = {"publish": False, "consume": False}
-        for operation in [o for o, is_paused in zip(paused, _pauses(record), strict=True) if is_paused]:
+        paused, pauses = {"publish": False, "consume": False}, (record.publish_paused, record.consume_paused)
+        for operation in [o for o, is_paused in zip(paused, pauses, strict=True) if is_paused]:
             paused = paused | {operation: True}
             self._add(EventType.PAUSED, name, operation=operation, paused=paused)
 
@@ -298,7 +298,3 @@ class _EventWriter:
 
     def _add(self, type_: EventType, queue: str, **facts: Any) -> None:
         self.drafts.append({"type": type_, "queue": queue, **facts})
-
-
-def _pauses(record: QueueRecord) -> tuple[bool, bool]:
-    return record.publish_paused, record.consume_paused

@@ -230,10 +230,10 @@ def admit_item(context: Context, item: dict[str, Any], common: Fields) -> Outcom
 def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | None:
     if not end:
         return None
-    named = _named(key)
     why = end[-1]["failure"]
     state = State.DEAD if is_stored else "dropped"
-    return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
+    shown = {"state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
+    return {"messageId": message_id_of(key), "messageKey": key, **shown}
 
 
 def _created_with(context: Context, fields: Fields) -> Layer:
@@ -286,10 +286,6 @@ def refuse_all(context: Context) -> None:
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
     if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
-
-
-def _named(key: str) -> dict[str, Any]:
-    return {"messageId": message_id_of(key), "messageKey": key}
 
 
 def _published(
