@@ -258,8 +258,8 @@ class Broker:
         except JournalRefused as refused:
             self._roll_back(transaction)
             self._refuse(requests, with_tasks, refused, refused.full)
-        except LogDamaged as error:
-            raise MustRecover(f"{error}; the next start puts it back from the journal, or reports it") from error
+        except LogDamaged as damaged:
+            raise MustRecover(f"{damaged}; the next start puts it back from the journal, or reports it") from damaged
         except (StoreFull, StoreBusy) as busy:
             self._roll_back(transaction)
             self._refuse(requests, with_tasks, busy, isinstance(busy, StoreFull))
