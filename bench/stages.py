@@ -31,6 +31,9 @@ from postroom_daemon.journal.journal import Journal
 from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
 from postroom_daemon.policy.access import Access
+from postroom_daemon.stores.sqlite.bodies import SqliteBodies
+from postroom_daemon.stores.sqlite.facts import SqliteFacts
+from postroom_daemon.stores.sqlite.messages import SqliteMessages
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from postroom_daemon.stores.sqlite.unwritten import Unwritten
 
@@ -46,9 +49,12 @@ _STORE: Final = "store: records and entries, in memory"
 _COMMIT: Final = "commit: begin, commit, changes for later"
 _TRAFFIC: Final = "traffic log"
 _COUNTERS: Final = "counters"
-_STORE_METHODS: Final = (
-    "get envelope insert_several update_several delete_several next_several queue queue_for_update add_queue get_kv"
-)
+_STORE_METHODS: Final = {
+    SqliteStore: "get queue queue_for_update add_queue",
+    SqliteMessages: "insert update delete next_ready",
+    SqliteBodies: "envelope",
+    SqliteFacts: "get",
+}
 
 #: The borders: where a function is found, its name, and the stage that begins with it.
 BORDERS: tuple[tuple[Any, str, str], ...] = (
@@ -69,7 +75,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (transaction, "decide", "decide: fields, verb, ids"),
     (Group, "record", "event: from drafts"),
     (group, "apply_new", "fold: without the store"),
-    *((SqliteStore, name, _STORE) for name in _STORE_METHODS.split()),
+    *((where, name, _STORE) for where, names in _STORE_METHODS.items() for name in names.split()),
     (Unwritten, "write", "store: SQL"),
     (SqliteStore, "flush", "store: SQL"),
     (SqliteStore, "begin", _COMMIT),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
 from postroom_daemon.model.request import Answer
 from tests.conformance.bench import Bench, Sent
 
@@ -427,3 +429,17 @@ def test_a_pipe_that_would_come_back_is_refused_and_one_without_a_target_waits(b
         bench.clocks.pass_ms(1000)
         bench.run()
     assert bench.counts("in") == {} and bench.counts("a") == {"ready": 2}
+
+
+def test_a_client_that_reads_no_answers_gets_no_more_records(bench: Bench) -> None:
+    append(bench, "a")
+    at_once, later = bench.make("read", queue="log"), waiting(bench, start="newest")
+
+    def has_too_much_unread() -> None:
+        raise CommandError(ErrorCode.QUOTA_EXCEEDED, "read the answers first")
+
+    at_once.request.check_deliverable = later.request.check_deliverable = has_too_much_unread
+    bench.run(at_once)
+    append(bench, "b")
+    bench.run()
+    assert (at_once.code, later.code) == ("ERR_QUOTA_EXCEEDED", "ERR_QUOTA_EXCEEDED")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from postroom_client.cli.arguments import parse
+from postroom_client.cli.names import LOG_WORDS
 from release.manual.command import main, write_manual
 from release.manual.man import section_of
 from release.manual.model import Command
@@ -63,8 +64,14 @@ def test_every_option_of_every_command_is_on_its_page(name: str, share: Path) ->
             assert f"\n{below.page}({section_of(below)})\n" in text
 
 
+#: Words of the client that are short for another command: its page has the options.
+SHORT = {f"postroom log {word}" for word, _ in LOG_WORDS}
+
+
 @pytest.mark.parametrize(
-    "command", [one for one in program("postroom").walk() if not one.commands], ids=lambda c: c.path
+    "command",
+    [one for one in program("postroom").walk() if not one.commands and one.path not in SHORT],
+    ids=lambda c: c.path,
 )
 def test_a_page_of_the_client_lists_the_options_of_its_help(command: Command, capsys) -> None:
     with pytest.raises(SystemExit):
@@ -72,6 +79,15 @@ def test_a_page_of_the_client_lists_the_options_of_its_help(command: Command, ca
     lines = re.findall(r"^  (-.*?)(?:  .*)?$", capsys.readouterr().out, re.MULTILINE)
     reported = {name for line in lines for name in re.findall(r"--[a-z][a-z-]*", line)}
     assert reported == {name for option in command.options for name in option.names if name.startswith("--")}
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in program("postroom").walk() if one.path in SHORT], ids=lambda c: c.path
+)
+def test_the_page_of_a_word_that_is_short_for_a_command_names_that_command(command: Command, share: Path) -> None:
+    other = re.search(r"short for ([a-z -]+?)(?: -| with|$)", command.summary)
+    assert other and any(one.path == f"postroom {other[1]}" for one in program("postroom").walk())
+    assert other[0] in page(share, command)
 
 
 def test_man_reads_every_page_without_a_warning(share: Path) -> None:

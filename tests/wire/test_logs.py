@@ -119,13 +119,3 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     assert as_json["command"] == "log read" and as_json["data"]["count"] == 1
     assert postroom(daemon, "log", "delete", "m").returncode == 0
     assert postroom(daemon, "log", "read", "m").returncode == 1
-
-
-def test_a_client_that_reads_no_answers_gets_no_more_records(make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon(config={"lane": {"userBytes": 2**20}}).start()
-    daemon.ask("append", queue="log", messages=[{"message": "x" * 60_000}] * 20, createWith={})
-    with LaneClient(daemon.ipc) as lane:
-        for _ in range(20):
-            lane.request("read", {"queue": "log", "payloadAs": "raw"})
-        codes = {lane.receive()[0].get("error", {}).get("code", "OK") for _ in range(20)}
-    assert codes == {"OK", "ERR_QUOTA_EXCEEDED"}

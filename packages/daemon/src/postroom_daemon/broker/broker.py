@@ -396,8 +396,8 @@ class Broker:
         request, work = self._working.popleft()
         try:
             next(work)
-        except LogDamaged as error:
-            raise MustRecover(str(error)) from error
+        except LogDamaged as damaged:
+            raise MustRecover(str(damaged)) from damaged
         except StopIteration as ended:
             if ended.value is AGAIN:
                 self._scheduler.add([request])
