@@ -12,6 +12,7 @@ from tests.conformance.history_messages import (
     EXPIRES,
     LAPSES,
     PARTS,
+    SETTABLE,
     WAITS,
     Message,
     New,
@@ -122,7 +123,7 @@ def _set(part: str, sent: Sent, model: Model) -> None:
     names = (m for m in model.messages if m.state != "gone" and m.name[1] and _named(*m.name) == key)
     message = model.find(key) or next(names, None)
     try:
-        if message and message.state in ("drafting", "ready") and part not in PARTS:
+        if message and message.state in SETTABLE and part not in PARTS:
             raise Refused("ERR_PART_NOT_FOUND")
         message = model.set_part(message, part)
     except Refused as refused:

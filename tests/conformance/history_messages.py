@@ -15,6 +15,8 @@ EXPIRES = (*WAITS, "gathering")
 LAPSES = (*EXPIRES, "drafting")
 #: States in which a message counts for the limits of its queue.
 ALIVE = (*LAPSES, "inflight", "held")
+#: States in which the parts of a message can be set.
+SETTABLE = ("drafting", *WAITS)
 #: The parts of every draft.
 PARTS = ("part-one", "part-two")
 

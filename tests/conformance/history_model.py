@@ -16,6 +16,7 @@ from tests.conformance.history_messages import (
     ALIVE,
     LAPSES,
     PARTS,
+    SETTABLE,
     Message,
     New,
     Schedule,
@@ -277,7 +278,7 @@ class Model:
         """The message, one of whose parts has a value now. Raises ``Refused``."""
         if message is None:
             raise Refused("ERR_MESSAGE_NOT_FOUND")
-        if message.state not in ("drafting", "ready"):
+        if message.state not in SETTABLE:
             raise Refused("ERR_BAD_STATE")
         if message.unset is None:
             raise Refused("ERR_PART_NOT_FOUND")

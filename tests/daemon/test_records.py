@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from postroom_daemon.model.log_record import LogRecord
 from postroom_daemon.model.records import Deaths, QueueRecord
 
 
@@ -25,12 +26,15 @@ def test_a_copied_queue_record_has_every_field_and_is_independent():
         {"*": "msg:q:1"},
         {"ttlSec": 5},
         {"acked": 2},
+        LogRecord(3, readers={"billing": (4, 5)}),
     )
     untouched = QueueRecord("")
     same = [f.name for f in fields(record) if getattr(record, f.name) == getattr(untouched, f.name)]
     assert not same, "a field that has its default here would not be missed in the copy"
     copy = record.copy()
-    assert copy == record
+    assert copy == record and record.log
+    record.log.readers.clear()
+    assert copy.log and copy.log.readers
     record.counts["ready"] = 0
     record.total("acked")
     record.reasons["NACKED"] = 0
