@@ -135,8 +135,8 @@ def _unhold(client: Client) -> None:
 
 
 def _drain(client: Client) -> None:
-    if client.ask("drain", draining=True).code == "OK":  # else its end would change nothing
-        client.ask("drain", draining=False)
+    client.ask("drain", draining=True)
+    client.ask("drain", draining=False)
 
 
 def _quarantine(client: Client) -> None:
