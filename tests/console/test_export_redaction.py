@@ -46,6 +46,7 @@ def fill(daemon: Daemon) -> None:
         daemon.publish("waiting", body, attributes=json.dumps(attributes))
     for _ in range(3):
         daemon.settle("nack", daemon.consume("q"), reason="no", requeue=False)
+    daemon.ask("append", queue="log", message={"deep": [BODY]}, attributes=attributes, createWith={})
     daemon.ask("set_schedule", name="daily", cron="30 5 * * *", queue="q", message=BODY, attributes=attributes)
 
 
@@ -63,6 +64,7 @@ def test_no_more_of_bodies_and_attributes_is_exported_than_was_asked_for(
     snapshot = export(daemon.root, tmp_path / "other", redaction=redaction, hidden=("customer*",))
     reported = [*snapshot.of("dead"), *(line for line in snapshot.of("event") if line["type"] == "published")]
     assert len(reported) == 9
+    assert not any("record" in line.get("ext", {}) for line in snapshot.of("event"))
     for line in reported:
         assert sorted(line["attributes"]) == ["customer-id", "kind"]
         assert line["payloadShape"] in ('{"deep":["string"]}', "text", '{"a":"string"}')

@@ -15,8 +15,11 @@ from postroom_common.snapshot_writer import LineEncoder
 from .lines import PYTHON, Fields, number, text
 from .redaction import Redaction, Redactor, fit
 
-#: Fields of an event that have columns of other names, or are only for the daemon.
-_OMITTED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "root"})
+#: Fields of an event that have columns of other names, or are only for the daemon; and the record of a log, which has a
+#: body and attributes that are not redacted.
+_OMITTED: Final = frozenset(
+    {"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "record", "root"}
+)
 #: The fields of a part that are its body.
 _OF_BODY: Final = frozenset({"text", "json", "base64", "contentType", "name"})
 _COLUMNS: Final[dict[str, tuple[str, type]]] = {
