@@ -117,5 +117,9 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     assert raw.stdout == "hello"
     as_json = json.loads(postroom(daemon, "log", "read", "m", "--json").stdout)
     assert as_json["command"] == "log read" and as_json["data"]["count"] == 1
+    daemon.publish("jobs", "still needed")
+    refused = postroom(daemon, "log", "delete", "jobs")
+    assert refused.returncode == 1 and "ERR_WRONG_KIND" in refused.stderr
+    assert daemon.consume("jobs")
     assert postroom(daemon, "log", "delete", "m").returncode == 0
     assert postroom(daemon, "log", "read", "m").returncode == 1

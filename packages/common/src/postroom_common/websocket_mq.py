@@ -1,4 +1,4 @@
-"""The configuration of a queue of WebSocket MQ (BlackGlory/mq), as the policy of a queue.
+"""The states of messages of WebSocket MQ (BlackGlory/mq), and the configuration of a queue of it as a policy.
 
 ====================== ============================== ================================================================
 WebSocket MQ           policy                         values that the other side does not have
@@ -16,11 +16,25 @@ behaviorWhenAbandoned  ``abandon.keep``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from math import isfinite
 from typing import Any, Final
 
 from .errors import PostroomError
 from .protocol import DELAY_MS_LIMIT, RETRY_LIMIT_LIMIT, VISIBILITY_MS_LIMIT
+
+
+class MqState(IntEnum):
+    """The states of a message, with their numbers."""
+
+    DRAFTING = 0
+    WAITING = 1
+    ORDERED = 2
+    ACTIVE = 3
+    FAILED = 4
+    COMPLETED = 5
+    ABANDONED = 6
+
 
 #: The limit for each consumer of a queue whose concurrency is 0: none that counts, and so none that an operator has
 #: set. The queue's own limit is 1 meanwhile, because deliveries are resumed before the new limit is set.

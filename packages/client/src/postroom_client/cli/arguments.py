@@ -169,7 +169,7 @@ def _expand_log(rest):
 
 _LOG_WORDS = {
     "create": ["create-queue", "--log"],
-    "delete": ["delete-queue", "--discard"],
+    "delete": ["delete-queue", "--discard", "--log"],
     "tail": ["log", "read", "--follow"],
 }
 
@@ -279,6 +279,8 @@ def _add_fields(parser, command, lenient):
         add("--raw", action="store_true", help="print only the bodies, unchanged")
     elif command == "create_queue":
         add("--log", action="store_true", help="create a log, whose records stay for many readers")
+    elif command == "delete_queue":
+        add("--log", action="store_true", help="only if it is a log: a queue stays as it is")
     elif command in ("purge", "drop_dlq"):
         add("--yes", action="store_true", help="do not ask for confirmation")
     elif command == "reprocess_dlq":

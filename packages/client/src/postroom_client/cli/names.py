@@ -86,7 +86,7 @@ LOG_WORDS = (
     ("create", "create a log: short for create-queue --log"),
     ("tail", "show records on and on: short for log read --follow"),
     ("pipe", "NAME [TARGET ...]: pass everything on to these logs or queues: short for policy set with pipe.to"),
-    ("delete", "delete a log with its records: short for delete-queue --discard"),
+    ("delete", "delete a log with its records: short for delete-queue --discard --log"),
 )
 
 #: Help of ``postroom work``, which is not a command of the protocol.

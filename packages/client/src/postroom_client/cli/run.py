@@ -71,6 +71,8 @@ def _run(arguments):
         with _connect(options) as client:
             if options.command == "read":
                 return _read(client, options, word, payload, as_json)
+            if options.command == "delete_queue" and options.log:
+                client.list_readers(payload["queue"])  # refused for a queue
             data = _send(client, options, payload)
             if data is None:
                 write(u"nothing was done", sys.stderr)

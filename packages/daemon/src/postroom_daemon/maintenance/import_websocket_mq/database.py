@@ -6,10 +6,11 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
+
+from postroom_common.websocket_mq import MqState
 
 from ...stores.sqlite.database import translated
 from ..foreign_data import ImportRefused, Unusable, UnusableRow, shown_row, text_of
@@ -23,18 +24,6 @@ _QUEUE: Final = (
 )  # fmt: skip
 _MESSAGE: Final = ("queue_id", "id", "priority", "hash", "state", "state_updated_at")
 _SLOT: Final = ("queue_id", "message_id", "name", "value")
-
-
-class MqState(IntEnum):
-    """The states of a message, with their numbers."""
-
-    DRAFTING = 0
-    WAITING = 1
-    ORDERED = 2
-    ACTIVE = 3
-    FAILED = 4
-    COMPLETED = 5
-    ABANDONED = 6
 
 
 @dataclass(frozen=True, slots=True)

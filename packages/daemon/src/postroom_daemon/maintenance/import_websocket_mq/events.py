@@ -24,7 +24,7 @@ from postroom_common.protocol import (
     message_key,
     queue_name_problem,
 )
-from postroom_common.websocket_mq import CREATE_WITH, is_blocked, to_policy
+from postroom_common.websocket_mq import CREATE_WITH, MqState, is_blocked, to_policy
 
 from ...engine.admission import claim_of_content, content_key
 from ...engine.context import Draft
@@ -33,7 +33,7 @@ from ...platform.clock import Now
 from ...platform.ids import Ids
 from ...policy.policies import Policies
 from ..foreign_data import Taken, Unusable, UnusableRow, at_wall, clamped
-from .database import MqDatabase, MqMessage, MqQueue, MqState
+from .database import MqDatabase, MqMessage, MqQueue
 
 #: Who has the leases of imported messages: the server did not record it.
 _CONSUMER: Final = "websocket-mq"

@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
+from postroom_common.websocket_mq import MqState
 
 from .configuration import whole
 from .errors import RpcError, wrong_argument
 from .queues import Ordered, Queues
 from .rpc import NULL, encode
 from .turns import Scope
-from .views import MqState
 
 #: The only method that waits.
 ORDER: Final = "orderMessage"

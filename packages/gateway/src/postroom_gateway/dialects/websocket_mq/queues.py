@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode, ReasonCode, State, named_key
+from postroom_common.websocket_mq import MqState
 
 from ...contract import Answer, Daemon, Principal
 from . import configuration
@@ -21,7 +22,7 @@ from .errors import (
     stale_lease,
 )
 from .rpc import SURROGATE, encode
-from .views import FILTERS, JSON_TYPE, STATES, MqState, encode_message, id_of, state_of
+from .views import FILTERS, JSON_TYPE, STATES, encode_message, id_of, state_of
 
 #: The daemon says by these that a message is in another state, or leased by somebody else.
 _OTHER_STATE: Final = (ErrorCode.BAD_STATE, ErrorCode.LEASE_EXPIRED, ErrorCode.LEASE_MISMATCH)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final
 
 import orjson
 
 from postroom_common.protocol import ReasonCode, State
+from postroom_common.websocket_mq import MqState
 
 from .rpc import encode, loads
 
@@ -18,18 +18,6 @@ BODY_SLOT: Final = "body"
 JSON_TYPE: Final = "application/json"
 #: The phase of a lease that was not activated yet.
 ORDERED: Final = "ordered"
-
-
-class MqState(IntEnum):
-    """The states of a message, with their numbers."""
-
-    DRAFTING = 0
-    WAITING = 1
-    ORDERED = 2
-    ACTIVE = 3
-    FAILED = 4
-    COMPLETED = 5
-    ABANDONED = 6
 
 
 #: The daemon's states of the messages that are in a state; of dead letters and leases only some.
