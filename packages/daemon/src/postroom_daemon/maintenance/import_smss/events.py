@@ -25,7 +25,7 @@ from ...platform.clock import Clock, Now
 from ...platform.ids import Ids
 from ...stores.log.records import check_blocks
 from ..foreign_data import ImportRefused, Taken, Unusable, UnusableRow, at_wall, begin_time, clamped, shown_row, text_of
-from .files import Damage, Entry, Message, Op, SmssFiles
+from .files import HIGHEST, Damage, Entry, Message, Op, SmssFiles
 
 _I64: Final = Struct("<q")
 #: What is before the messages in the payload of a delay: when it is due (Unix ms), and the event id of its request.
@@ -266,7 +266,7 @@ class SmssEvents(Taken):
 
     def _later(self, name: str, delayed: _Delayed) -> Iterator[list[Draft]]:
         """The events of delayed messages: until they are due, each is a delayed message of its log."""
-        due = max(1, self._now.engine + delayed.due_ms - self._now.wall)
+        due = min(max(1, self._now.engine + delayed.due_ms - self._now.wall), HIGHEST)
         for block in _blocks(delayed.blocks):
             problem = _problem(block)
             if problem:
@@ -287,7 +287,8 @@ class SmssEvents(Taken):
 
 def _blocks(data: bytes) -> list[bytes]:
     """The blocks that follow each other, by their lengths alone."""
-    blocks, at = [], 0
+    blocks: list[bytes] = []
+    at = 0
     while at + 8 <= len(data):
         end = at + 8 + int.from_bytes(data[at : at + 4], "little")
         if end > len(data):

@@ -15,8 +15,8 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, Final, NamedTuple
 
-#: Highest event id that is believed: beyond it, a record is garbage.
-_HIGHEST_ID: Final = 2**53
+#: Highest event id and time (Unix ms) that are believed: beyond them, a record is garbage.
+HIGHEST: Final = 2**53
 #: Longest line that smss writes, with room to spare; what is searched at once for an intact record (bytes).
 _LINE_BYTES: Final = 1024
 _WINDOW: Final = 2**20
@@ -161,7 +161,7 @@ def _entry_at(file: BinaryIO, offset: int, size: int) -> _Record | None:
         return None
     place = offset + 4 + line.end()
     event_id, length = int(line[3]), int(line[5])
-    if not 0 < event_id < _HIGHEST_ID or place + length > size:
+    if not 0 < event_id < HIGHEST or int(line[1]) > HIGHEST or place + length > size:
         return None
     payload = file.read(length)
     if payload[-1:] != b"\n" and length:
@@ -178,7 +178,9 @@ def _message_at(file: BinaryIO, offset: int, size: int) -> _Record | None:
     event_id, sizes = int(line[2]), file.read(8)
     length = 8 + _U32.unpack_from(sizes)[0] if len(sizes) == 8 else 0
     # The end of the line behind a block is part of the length, or not.
-    if int(line[3]) - length not in (0, 1) or not 0 < event_id < _HIGHEST_ID or place + length + 1 > size:
+    if int(line[3]) - length not in (0, 1) or place + length + 1 > size:
+        return None
+    if not 0 < event_id < HIGHEST or int(line[1]) > HIGHEST:
         return None
     rest = file.read(length - 7)
     if rest[-1:] != b"\n":
