@@ -279,7 +279,8 @@ def import_smss_command(
     if not check:
         click.echo(f"event ids go on behind {done.last_id}")
         if not retention_hours:
-            click.echo("topics keep their messages until you set log.retentionHours of their policies")
+            click.echo("topics keep all messages until you say how long (hours), for each topic TOPIC:")
+            click.echo("""  postroom policy set --queue TOPIC --policy '{"log": {"retentionHours": 168}}'""")
         click.echo("add the door to the gateway's configuration (/etc/postroom/gateway.toml): [doors.smss]")
 
 

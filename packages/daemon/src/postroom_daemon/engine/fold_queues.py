@@ -26,11 +26,11 @@ from ..model.facts import (
     with_loss,
     without_losses,
 )
-from ..model.log_record import LOG, LogRecord
+from ..model.log_record import LOG, LogRecord, number_of
 from ..model.records import NO_LAYER, QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored
-from .fold_logs import OF_LOGS, log_of, number_of
+from .fold_logs import OF_LOGS, log_of
 
 
 def queue_of(event: Event, store: Store) -> QueueRecord:

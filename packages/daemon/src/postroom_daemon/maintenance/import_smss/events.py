@@ -174,7 +174,7 @@ class SmssEvents(Taken):
         self.last_id = max(self.last_id, entry.event_id + count - 1)
 
     def _name_topics(self) -> None:
-        """Name the topics. One that no log can be named like is left out. Raises ``ImportRefused`` if the end of a topic
+        """Name the topics. One whose name no log can have is left out. Raises ``ImportRefused`` if the end of a topic
         is given that is not there."""
         for name, topic in [*self._topics.items()]:
             try:
