@@ -275,7 +275,7 @@ class StreamConnection(asyncio.Protocol):
             self.close()
 
     def abort(self) -> None:
-        """As ``Connection.abort``."""
+        """As ``Connection.abort`` and ``Peer.abort``."""
         self._channel.abort()
 
     def _ended(self, task: asyncio.Task[str]) -> None:
