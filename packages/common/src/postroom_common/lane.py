@@ -43,7 +43,7 @@ class FrameReader:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
         self._start = 0
 
     @property
@@ -53,10 +53,16 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Add what has arrived."""
-        if self._start:
-            del self._buffer[: self._start]
-            self._start = 0
-        self._buffer += data
+        buffer, start = self._buffer, self._start
+        self._start = 0
+        if start == len(buffer):
+            self._buffer = data
+            return
+        if type(buffer) is not bytearray:
+            buffer = self._buffer = bytearray(buffer)
+        if start:
+            del buffer[:start]
+        buffer += data
 
     def missing_bytes(self) -> int:
         """How many bytes the next frame lacks at least; 0 if it is complete. Raises ``FrameTooLarge``."""
@@ -78,16 +84,18 @@ class FrameReader:
 
     def next(self) -> Frame | None:
         """The next frame; None if it is incomplete. Raises ``FrameTooLarge``."""
-        if self.missing_bytes():
+        buffer, start = self._buffer, self._start + PREFIX_BYTES
+        if len(buffer) < start:
             return None
-        buffer = self._buffer
         header_bytes, body_bytes = _LENGTHS.unpack_from(buffer, self._start)
-        start = self._start + PREFIX_BYTES
         middle = start + header_bytes
         end = middle + body_bytes
+        if end - start > self.limit_bytes or end > len(buffer):
+            self.missing_bytes()
+            return None
         self._start = end
         frame = Frame(bytes(buffer[start:middle]), bytes(buffer[middle:end]))
         if end == len(buffer):
-            buffer.clear()
+            self._buffer = b""
             self._start = 0
         return frame

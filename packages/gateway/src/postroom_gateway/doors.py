@@ -61,3 +61,7 @@ class _NoDaemon:
     async def request(self, *arguments: Any, **named: Any) -> Any:
         """As ``Daemon.request``."""
         raise AssertionError("a check asks no daemon")
+
+    def ask(self, *arguments: Any, **named: Any) -> Any:
+        """As ``Daemon.ask``."""
+        raise AssertionError("a check asks no daemon")

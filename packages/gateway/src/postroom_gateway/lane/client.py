@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.errors import CommandError
+from postroom_common.errors import CommandError, PostroomError
 from postroom_common.lane import encode_frame
 from postroom_common.protocol import WAIT_MS_LIMIT, Command, ErrorCode
 
@@ -83,6 +83,25 @@ class Lane:
             return await self._wait(envelope, wait_ms)
         return await self._exchange(self._first, self._pending(envelope, bodies), envelope)
 
+    def ask(
+        self,
+        principal: Principal,
+        command: str,
+        payload: dict[str, Any],
+        bodies: Sequence[bytes],
+        then: Callable[[Answer | PostroomError], None],
+        *,
+        door: str,
+    ) -> None:
+        """As ``Daemon.ask``."""
+        envelope = {"command": command, "as": principal.account, "door": door, "payload": payload}
+        try:
+            pending = self._pending(envelope, bodies, _Call(then))
+        except CommandError as error:
+            then(error)
+        else:
+            self._first.send(pending)
+
     async def _wait(self, envelope: dict[str, Any], wait_ms: int | None) -> Answer:
         """The answer to a request that may wait for a message (None: for ever), asked for in as many steps as the
         daemon's limit of one wait needs. While there is no daemon, it waits on for that."""
@@ -118,18 +137,19 @@ class Lane:
                 self._waits.pop(pending.request_id, None)
             left_ms = max(0, round((until_s - self._loop.time()) * 1000)) if until_s < inf else inf
 
-    def _pending(self, envelope: dict[str, Any], bodies: Sequence[bytes] = ()) -> Pending:
+    def _pending(self, envelope: dict[str, Any], bodies: Sequence[bytes] = (), call: _Call | None = None) -> Pending:
         request_id = f"{self._prefix}{next(self._ids)}"
         try:
             header = orjson.dumps({"requestId": request_id, **envelope})
         except orjson.JSONEncodeError as error:  # such as an integer of more than 64 bits
             raise CommandError(ErrorCode.INVALID_REQUEST, f"a value cannot be sent to the daemon: {error}") from None
-        frame = encode_frame(header, b"".join(bodies))
+        frame = encode_frame(header, b"".join(bodies) if bodies else b"")
         self.requests += 1
-        return Pending(request_id, frame, self._loop.create_future(), self._loop.time())
+        return Pending(request_id, frame, call or self._loop.create_future(), self._loop.time())
 
     async def _exchange(self, link: Link, pending: Pending, envelope: dict[str, Any]) -> Answer:
         link.send(pending)
+        assert isinstance(pending.future, asyncio.Future)
         try:
             header, body = await pending.future
         except asyncio.CancelledError:
@@ -139,13 +159,15 @@ class Lane:
             link.in_flight.pop(pending.request_id, None)
             self._abandon(link, pending, envelope)
             raise
-        if header["ok"]:
-            data = header["data"]
-            return Answer(data, _cut(data, body))
-        raise _error(header)
+        outcome = _outcome(header, body)
+        if isinstance(outcome, CommandError):
+            raise outcome
+        return outcome
 
     def _on_answer(self, pending: Pending, header: dict[str, Any], body: bytes) -> None:
-        if pending.on_late:
+        if type(pending.future) is _Call:
+            pending.future.set_result((header, body))
+        elif pending.on_late:
             pending.on_late(header)
         elif not pending.future.done():
             pending.future.set_result((header, body))
@@ -160,6 +182,7 @@ class Lane:
         if envelope["command"] not in _WAITING:
             return
         future = pending.future
+        assert isinstance(future, asyncio.Future)
         if future.done() and not future.cancelled() and not future.exception():
             pending.missed = future.result()[0]
         if pending.missed:
@@ -183,11 +206,8 @@ class Lane:
             self.returned_leases += 1
             lease = delivery["lease"]
             payload = {"messageKey": lease["messageKey"], "leaseId": lease["leaseId"], "undelivered": True}
-            released = self._pending(
-                {"as": envelope["as"], "door": envelope["door"], "command": Command.RELEASE, "payload": payload}
-            )
-            released.future.cancel()  # nobody waits for this answer
-            self._first.send(released)
+            released = {"as": envelope["as"], "door": envelope["door"], "command": Command.RELEASE, "payload": payload}
+            self._first.send(self._pending(released, (), _Call(_ignore)))  # nobody waits for this answer
 
     # --- connections --------------------------------------------------------------------------------------------------
 
@@ -260,9 +280,9 @@ class Lane:
                     late_s = max(pending.since_s + self._patience_s, pending.waits_until_s)
                 if now_s < late_s or (pending.is_abandoned and not link.is_up):
                     continue  # an abandoned one is sent again once there is a connection: it may have got a lease
-                if pending.future.done():
+                if pending.future.done() or isinstance(pending.future, _Call):
                     del link.in_flight[pending.request_id]
-                else:  # who waits for it takes it out
+                if not pending.future.done():  # who waits for it takes it out
                     text = link.problem or f"the daemon did not answer within {self._answer_s:.0f} s"
                     pending.future.set_exception(DaemonUnavailable(text))
 
@@ -279,6 +299,44 @@ class Lane:
         while self.in_flight and self._first.is_up and self._loop.time() < until_s:
             await asyncio.sleep(0.01)
         await asyncio.gather(*(link.close() for link in (self._first, *self._for_waits)))
+
+
+class _Call:
+    """What is called with the outcome of a request. Stands where others have a future."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Callable[[Answer | PostroomError], None]) -> None:
+        self._then: Callable[[Answer | PostroomError], None] | None = then
+
+    def done(self) -> bool:
+        """Whether it was called."""
+        return self._then is None
+
+    def set_result(self, answer: tuple[dict[str, Any], bytes]) -> None:
+        """Call it with an answer of the daemon."""
+        self.set_exception(_outcome(*answer))
+
+    def set_exception(self, outcome: Answer | PostroomError) -> None:
+        """Call it with an outcome, such as an error."""
+        then, self._then = self._then, None
+        if then:
+            try:
+                then(outcome)
+            except Exception:  # the connection to the daemon goes on
+                log.exception("an answer of the daemon could not be passed on")
+
+
+def _ignore(outcome: Answer | PostroomError) -> None:
+    """Nobody is interested."""
+
+
+def _outcome(header: dict[str, Any], body: bytes) -> Answer | CommandError:
+    """What an answer says."""
+    if header["ok"]:
+        data = header["data"]
+        return Answer(data, _cut(data, body))
+    return _error(header)
 
 
 def _error(header: dict[str, Any]) -> CommandError:

@@ -8,11 +8,11 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import orjson
 
-from postroom_common.errors import CommandError
+from postroom_common.errors import CommandError, PostroomError
 from postroom_common.lane import PREFIX_BYTES, Frame, FrameReader, FrameTooLarge, encode_frame
 from postroom_common.protocol import LANE_VERSION, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, ErrorCode
 
@@ -35,30 +35,35 @@ REQUESTS_DEFAULT: Final = 256
 NO_GATEWAY: Final = "the daemon accepts no requests for others from this user: add it to the daemon's gateway.users"
 
 
+class Waiter(Protocol):
+    """What gets an answer or an error: a future, or what calls somebody."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: tuple[dict[str, Any], bytes], /) -> None: ...
+    def set_exception(self, exception: PostroomError, /) -> None: ...
+
+
 class Pending:
     """A request that has no answer yet, with the bytes that are sent again if the connection breaks."""
 
-    __slots__ = (
-        "frame", "future", "is_abandoned", "is_sent", "is_sent_again", "missed", "on_late", "request_id", "since_s",
-        "until_s", "waits_until_s",
-    )  # fmt: skip
+    #: When its wait for a message ends, by the loop's clock; 0: it does not wait.
+    until_s = 0.0
+    #: Until when its client waits, which may ask for several such waits; 0: it does not wait.
+    waits_until_s = 0.0
+    #: Nobody waits for the answer any more. It is awaited only because it may contain a lease.
+    is_abandoned = False
+    #: Whether the daemon may have got it, and whether once before.
+    is_sent = False
+    is_sent_again = False
+    on_late: Callable[[dict[str, Any]], None] | None = None
+    #: The header of an answer that has come after its wait was ended, and before who waited noticed it.
+    missed: dict[str, Any] | None = None
 
-    def __init__(self, request_id: str, frame: bytes, future: asyncio.Future[Any], now_s: float) -> None:
+    def __init__(self, request_id: str, frame: bytes, future: Waiter, now_s: float) -> None:
         self.request_id = request_id
         self.frame = frame
         self.future = future
         self.since_s = now_s
-        #: When its wait for a message ends, by the loop's clock; 0: it does not wait.
-        self.until_s = 0.0
-        #: Until when its client waits, which may ask for several such waits; 0: it does not wait.
-        self.waits_until_s = 0.0
-        #: Nobody waits for the answer any more. It is awaited only because it may contain a lease.
-        self.is_abandoned = False
-        #: Whether the daemon may have got it, and whether once before.
-        self.is_sent = self.is_sent_again = False
-        self.on_late: Callable[[dict[str, Any]], None] | None = None
-        #: The header of an answer that has come after its wait was ended, and before who waited noticed it.
-        self.missed: dict[str, Any] | None = None
 
 
 class Greeting:
@@ -251,7 +256,7 @@ def _may_pass(pending: Pending, greeting: Greeting) -> bool:
     """Whether the daemon reads a request; if not, it gets its answer here. The daemon would end the connection for one
     that is too large, with all that others have in flight on it."""
     size = len(pending.frame) - PREFIX_BYTES
-    error: Exception
+    error: PostroomError
     if not greeting.is_gateway:
         error = DaemonUnavailable(NO_GATEWAY)
     elif size > greeting.request_bytes:

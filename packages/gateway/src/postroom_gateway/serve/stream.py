@@ -44,8 +44,9 @@ class StreamConnection(asyncio.Protocol):
         self._authorization: bytes | None = None
         #: The requests that are being executed: whether each may wait, when it began, and its size.
         self._tasks: dict[asyncio.Task[str], tuple[bool, float, int]] = {}
+        self._executed = 0  # the number of requests, those without a task included
+        self._waiting = 0  # of these, those that may wait
         self._executed_bytes = 0  # of those that do not wait
-        self._working = 0  # the number of these
         self._unread = bytearray()  # what has arrived, and waits for requests to end
         self._resumes: asyncio.TimerHandle | None = None  # for a peer that asks too fast
         self._pending_bytes = 0  # of a request that is not complete
@@ -86,21 +87,52 @@ class StreamConnection(asyncio.Protocol):
 
     def start(self, work: Work, size: int, is_waiting: bool = False) -> asyncio.Task[str]:
         """As ``Peer.start``."""
-        now_s = self._loop.time()
         task = self._loop.create_task(work)
-        self._tasks[task] = is_waiting, now_s, size
-        self._count_executed(1, size, is_waiting)
-        task.add_done_callback(self._ended)
-        caller = self._channel.address if self._door.authenticator.kind == "none" else self.principal.account
-        delay_s = self._door.limits.delay_s(caller, now_s)
-        if delay_s:
-            if self._resumes:
-                self._resumes.cancel()
-            self._resumes = self._loop.call_later(delay_s, self._go_on)
+        self._tasks[task] = is_waiting, self.begin(size, is_waiting), size
+        task.add_done_callback(self._task_ended)
         return task
+
+    def begin(self, size: int, is_waiting: bool = False) -> float:
+        """As ``Caller.begin``."""
+        now_s = self._loop.time()
+        limits = self._door.limits
+        self._executed += 1
+        limits.buffered_bytes += size
+        if is_waiting:
+            self._waiting += 1
+        else:
+            self._executed_bytes += size
+            limits.executed_bytes += size
+        if limits.settings.requests_per_second:
+            caller = self._channel.address if self._door.authenticator.kind == "none" else self.principal.account
+            delay_s = limits.delay_s(caller, now_s)
+            if delay_s:
+                if self._resumes:
+                    self._resumes.cancel()
+                self._resumes = self._loop.call_later(delay_s, self._go_on)
+        return now_s
+
+    def end(self, outcome: str, began_s: float, size: int, is_waiting: bool = False) -> None:
+        """As ``Caller.end``."""
+        limits = self._door.limits
+        self._executed -= 1
+        limits.buffered_bytes -= size
+        if is_waiting:
+            self._waiting -= 1
+        else:
+            self._executed_bytes -= size
+            limits.executed_bytes -= size
+        if outcome:
+            self._door.counters.count(outcome, self._loop.time() - began_s)
+        if self._ends and not self._executed and not self._unread:
+            self.close()
+        elif self._unread or not self._channel.is_reading:
+            self._read_on()
 
     def expect(self, pending_bytes: int) -> None:
         """As ``Peer.expect``."""
+        if pending_bytes == self._pending_bytes == 0:
+            return
         limits = self._door.limits
         if pending_bytes and not self._pending_bytes:
             self._channel.set_deadline(limits.settings.header_seconds)
@@ -180,40 +212,49 @@ class StreamConnection(asyncio.Protocol):
         self._ends = True
         if self._writer:
             self._writer.flush()
-        is_waiting = any(waits for waits, _, _ in self._tasks.values())
-        return not self._channel.is_secured and bool(self._tasks) and not is_waiting
+        return not self._channel.is_secured and self._executed > 0 and not self._waiting
 
     def data_received(self, data: bytes) -> None:
         if self._ends:
             return
-        self._unread += data
-        self._read_on()
+        if self._unread or len(data) > _PIECE_BYTES or not self._handler or not self._may_ask():
+            self._unread += data
+            self._read_on()
+            return
+        self._let_read(data)
+        if not self._may_ask():
+            self._channel.pause()
 
     def _read_on(self) -> None:
         """Let the handler read what has arrived, piece by piece, as long as the peer may ask for more."""
         while self._unread and self._may_ask() and self._handler:
             piece = bytes(self._unread[:_PIECE_BYTES])
             del self._unread[:_PIECE_BYTES]
-            try:
-                self._handler.received(piece)
-            except ValueError as error:
-                log.info("a peer of %s is closed: %s", self._door.name, error)
-                self._door.counters.refused_requests += 1
-                self._unread.clear()
-                self._ends = True
-                self.close()
+            self._let_read(piece)
         if not self._may_ask():
             self._channel.pause()
         elif not self._channel.is_reading:
             self._channel.set_deadline(self._door.limits.settings.header_seconds)
             self._channel.resume()
 
+    def _let_read(self, data: bytes) -> None:
+        assert self._handler
+        try:
+            self._handler.received(data)
+        except ValueError as error:
+            log.info("a peer of %s is closed: %s", self._door.name, error)
+            self._door.counters.refused_requests += 1
+            self._unread.clear()
+            self._ends = True
+            self.close()
+
     def _may_ask(self) -> bool:
         limits = self._door.limits
-        has_place = self._working < limits.settings.peer_requests and self._executed_bytes < _EXECUTED_BYTES
+        working, settings = self._executed - self._waiting, limits.settings
+        has_place = working < settings.peer_requests and self._executed_bytes < _EXECUTED_BYTES
         if not has_place or self._resumes or self._is_blocked or self._is_paused:
             return False
-        return not (limits.executed_bytes and self._is_memory_full())
+        return not limits.executed_bytes or limits.buffered_bytes <= settings.buffer_bytes
 
     def _is_memory_full(self) -> bool:
         return self._door.limits.buffered_bytes > self._door.limits.settings.buffer_bytes
@@ -235,13 +276,6 @@ class StreamConnection(asyncio.Protocol):
             self._drained.set_result(None)
         self._count_unsent(0)
         self._read_on()
-
-    def _count_executed(self, number: int, size: int, is_waiting: bool) -> None:
-        self._door.limits.buffered_bytes += size
-        if not is_waiting:
-            self._executed_bytes += size
-            self._working += number
-            self._door.limits.executed_bytes += size
 
     def _count_unsent(self, size: int) -> None:
         self._door.limits.buffered_bytes += size - self._unsent_bytes
@@ -271,23 +305,22 @@ class StreamConnection(asyncio.Protocol):
         self._unread.clear()
         if self._handler:
             self._handler.stopping()
-        if not self._tasks:
+        if not self._executed:
             self.close()
 
     def abort(self) -> None:
         """As ``Connection.abort`` and ``Peer.abort``."""
         self._channel.abort()
 
-    def _ended(self, task: asyncio.Task[str]) -> None:
+    def _task_ended(self, task: asyncio.Task[str]) -> None:
         is_waiting, began_s, size = self._tasks.pop(task)
-        self._count_executed(-1, -size, is_waiting)
-        error = None if task.cancelled() else task.exception()
+        outcome = ""
         if not task.cancelled():
-            self._door.counters.count("error" if error else task.result(), self._loop.time() - began_s)
-        if error:
-            log.error("a request through %s failed", self._door.name, exc_info=error)
-            self.close()
-        elif self._ends and not self._tasks and not self._unread:
-            self.close()
-        elif self._unread or not self._channel.is_reading:
-            self._read_on()
+            error = task.exception()
+            outcome = "error" if error else task.result()
+            if error:
+                log.error("a request through %s failed", self._door.name, exc_info=error)
+                self._unread.clear()
+                self._ends = True
+                self.close()
+        self.end(outcome, began_s, size, is_waiting)

@@ -85,11 +85,19 @@ class WebSocketHandler:
         self._connection.expect(0)  # what follows has its own time to be complete
         return self._connection.start(work, size, is_waiting)
 
+    def begin(self, size: int) -> float:
+        """As ``Caller.begin``."""
+        self._connection.expect(0)
+        return self._connection.begin(size)
+
+    def end(self, outcome: str, began_s: float, size: int) -> None:
+        """As ``Caller.end``."""
+        self._connection.end(outcome, began_s, size)
+
     def send(self, message: bytes) -> None:
         """As ``MessagePeer.send``."""
-        if self.is_open:
-            self._protocol.send_text(message)
-            self._write()
+        if self._protocol.state is State.OPEN:  # no extension is agreed to
+            self._connection.write(Frame(Opcode.TEXT, message).serialize(mask=False))
 
     # --- StreamHandler ------------------------------------------------------------------------------------------------
 
@@ -101,6 +109,12 @@ class WebSocketHandler:
         self._heard_s = self._loop.time()
         is_head = protocol.state is State.CONNECTING
         protocol.receive_data(data)
+        if not is_head:
+            for event in protocol.events_received():
+                if isinstance(event, Frame) and event.opcode in _DATA:
+                    self._take(event)
+            self._go_on(len(protocol.reader.buffer) + len(self._fragments or b""))
+            return
         if protocol.handshake_exc and protocol.eof_sent:
             self._connection.write(
                 protocol.reject(HTTPStatus.BAD_REQUEST, "this is no WebSocket handshake").serialize()
@@ -111,10 +125,14 @@ class WebSocketHandler:
             elif isinstance(event, Frame) and event.opcode in _DATA:
                 self._take(event)
         pending_bytes = len(protocol.reader.buffer) + len(self._fragments or b"")
-        if is_head and protocol.state is State.CONNECTING and not protocol.eof_sent:
+        if protocol.state is State.CONNECTING and not protocol.eof_sent:
             pending_bytes = self._head_bytes = self._head_bytes + len(data)
             if pending_bytes > self._door.limits.settings.header_bytes:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too large")
+        self._go_on(pending_bytes)
+
+    def _go_on(self, pending_bytes: int) -> None:
+        """Everything that has arrived is read, but for ``pending_bytes`` of what is not complete."""
         is_done = self._write()
         self._connection.expect(0 if is_done else pending_bytes)
         if is_done:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from postroom_common.errors import CommandError
+from postroom_common.errors import CommandError, PostroomError
 
-from ...contract import Daemon, DaemonUnavailable, MessagePeer, WaitEnded
+from ...contract import Answer, Daemon, DaemonUnavailable, MessagePeer, WaitEnded
 from .errors import RpcError, aborted, internal, unavailable, wrong_argument
 from .methods import METHODS, ORDER, refusal
 from .options import read_options
-from .queues import Ordered, Queues
+from .queues import Ordered, Queues, Step
 from .rpc import Abort, Call, Request, encode_batch, encode_error, encode_result, read_message
 from .turns import Scope, Turn, Turns
 from .versions import satisfies
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 #: The version of the server whose methods these are; clients ask for a range of versions with each request.
 SERVER_VERSION: Final = "0.7.4"
+#: A request that is executed without a task: its id, its turn, its size in bytes, and when it began (s).
+_Begun = tuple[str, Turn, int, float]
 #: Most calls of a batch, and of a connection that are executed at the same time and do not wait.
 _CALLS_LIMIT: Final = 1000
 _AT_ONCE: Final = 256
@@ -86,24 +89,98 @@ class Conversation:
     def received(self, message: bytes) -> None:
         """As ``MessageHandler.received``."""
         asked = read_message(message)
+        if asked is None:
+            return
         if isinstance(asked, Abort):
             signal = self._signals.pop(asked.id, None)
             if signal:  # else it was answered already: clients send such aborts after each call with a timeout
                 signal.abort()
-        elif asked:
-            orders = sum(call.name == ORDER for call in asked.calls)
-            signal = Signal()
-            if orders:
-                self._signals[asked.id] = signal
-            only_waits = 0 < orders == len(asked.calls)
-            self._peer.start(self._respond(asked, signal), len(message), is_waiting=only_waits)
+            return
+        turns = self._first_turns(asked)
+        if len(turns) == 1 and not asked.is_batch and turns[0].has_come:
+            call = asked.calls[0]
+            method = METHODS.get(call.name)
+            if method and method.step:
+                self._begin(asked.id, method.step, call.params, turns[0], len(message))
+                return
+        orders = sum(call.name == ORDER for call in asked.calls)
+        signal = Signal()
+        if orders:
+            self._signals[asked.id] = signal
+        only_waits = 0 < orders == len(asked.calls)
+        self._peer.start(self._respond(asked, signal, turns), len(message), is_waiting=only_waits)
 
-    async def _respond(self, request: Request, signal: Signal) -> str:
+    def _first_turns(self, request: Request) -> list[Turn]:
+        """The turns of the calls of a request, as many as are known; none if none of them will be executed. All have
+        their turns before what arrives later, except those that are behind an order in a series: nobody knows when
+        they begin."""
+        if request.expected_version and not satisfies(SERVER_VERSION, request.expected_version):
+            return []
+        if not request.is_batch:
+            return [self._turn(request.calls[0])]
+        if len(request.calls) > _CALLS_LIMIT:
+            return []
+        return [self._turn(call) for call in (request.calls if request.is_parallel else _up_to_order(request.calls))]
+
+    # --- a request that is one command, whose turn has come: it needs no task -----------------------------------------
+
+    def _begin(
+        self,
+        request_id: str,
+        step_of: Callable[[Queues, list[Any]], Step],
+        params: list[Any],
+        turn: Turn,
+        size: int,
+    ) -> None:
+        begun = request_id, turn, size, self._peer.begin(size)
+        try:
+            step = step_of(self._queues, params)
+        except RpcError as error:
+            self._end(begun, error)
+        else:
+            self._queues.begin(step, partial(self._answered, begun, step))
+
+    def _answered(self, begun: _Begun, step: Step, outcome: Answer | PostroomError) -> None:
+        """The daemon has answered."""
+        if isinstance(outcome, Answer):
+            try:
+                self._end(begun, step.result(outcome))
+            except Exception:
+                log.exception("a request failed: %s", step.command)
+                self._end(begun, internal())
+        elif isinstance(outcome, CommandError) and self._peer.is_open:
+            _, _, size, began_s = begun
+            self._peer.start(self._explain(begun, step, outcome), size)
+            self._peer.end("", began_s, size)
+        else:
+            self._end(begun, unavailable(str(outcome)))
+
+    def _end(self, begun: _Begun, outcome: bytes | RpcError) -> None:
+        request_id, turn, size, began_s = begun
+        turn.end()
+        answer, name = _encoded(request_id, outcome)
+        self._peer.send(answer)
+        self._peer.end(name, began_s, size)
+
+    async def _explain(self, begun: _Begun, step: Step, error: CommandError) -> str:
+        """Answer a request that the daemon has refused. Returns the name of the error."""
+        request_id, turn, _, _ = begun
+        try:
+            outcome = await _settled(step.command, step.refused(error))
+        finally:
+            turn.end()
+        answer, name = _encoded(request_id, outcome)
+        self._peer.send(answer)
+        return name
+
+    # --- other requests -----------------------------------------------------------------------------------------------
+
+    async def _respond(self, request: Request, signal: Signal, turns: list[Turn]) -> str:
         """Execute a request, and answer it. Returns ``ok``, or the name of the error."""
         ordered: list[Ordered] = []
         is_answered = False
         try:
-            answer, outcome = await self._answer(request, signal, ordered)
+            answer, outcome = await self._answer(request, signal, turns, ordered)
             self._peer.send(answer)
             is_answered = self._peer.is_open
             return outcome
@@ -115,7 +192,9 @@ class Conversation:
             if ordered and not is_answered:  # if this fails, they wait again when their time is over
                 await asyncio.gather(*map(self._queues.return_undelivered, ordered), return_exceptions=True)
 
-    async def _answer(self, request: Request, signal: Signal, ordered: list[Ordered]) -> tuple[bytes, str]:
+    async def _answer(
+        self, request: Request, signal: Signal, turns: list[Turn], ordered: list[Ordered]
+    ) -> tuple[bytes, str]:
         """The answer to a request, and what the metrics count. ``ordered`` gets what was leased for it."""
         if request.expected_version and not satisfies(SERVER_VERSION, request.expected_version):
             text = (
@@ -126,20 +205,16 @@ class Conversation:
             if len(request.calls) > _CALLS_LIMIT:
                 error = wrong_argument(f"A batch has at most {_CALLS_LIMIT} requests.")
                 return encode_error(request.id, error), error.name
-            return encode_batch(request.id, await self._outcomes(request, signal, ordered)), "ok"
-        outcome = await self._outcome(request.calls[0], self._turn(request.calls[0]), signal, ordered)
-        if isinstance(outcome, RpcError):
-            return encode_error(request.id, outcome), outcome.name
-        return encode_result(request.id, outcome), "ok"
+            return encode_batch(request.id, await self._outcomes(request, signal, turns, ordered)), "ok"
+        return _encoded(request.id, await self._outcome(request.calls[0], turns[0], signal, ordered))
 
-    async def _outcomes(self, request: Request, signal: Signal, ordered: list[Ordered]) -> list[bytes | RpcError]:
-        """What becomes of the calls of a batch. All have their turns before what arrives later, except those that are
-        behind an order in a series: nobody knows when they begin."""
-        turns: list[Turn] = []
+    async def _outcomes(
+        self, request: Request, signal: Signal, turns: list[Turn], ordered: list[Ordered]
+    ) -> list[bytes | RpcError]:
+        """What becomes of the calls of a batch."""
         outcomes: list[bytes | RpcError] = []
         try:
             if request.is_parallel:
-                turns += map(self._turn, request.calls)
                 work = [self._outcome(*one, signal, ordered) for one in zip(request.calls, turns, strict=True)]
                 for outcome in await asyncio.gather(*work, return_exceptions=True):
                     if not isinstance(outcome, (bytes, RpcError)):
@@ -161,19 +236,7 @@ class Conversation:
 
     async def _outcome(self, call: Call, turn: Turn, signal: Signal, ordered: list[Ordered]) -> bytes | RpcError:
         """What becomes of a call: its result as JSON, or its error."""
-        try:
-            result = await self._execute(call, turn, signal)
-        except RpcError as error:
-            return error
-        except CommandError as error:
-            return refusal(error)
-        except WaitEnded:
-            raise
-        except DaemonUnavailable as error:
-            return unavailable(str(error))
-        except Exception:
-            log.exception("a request failed: %s", call.name)
-            return internal()
+        result = await _settled(call.name, self._execute(call, turn, signal))
         if isinstance(result, Ordered):
             ordered.append(result)
             return result.encoded()
@@ -190,6 +253,30 @@ class Conversation:
                 return await signal.guard(method.run(self._queues, call.params))
             async with self._places:
                 return await method.run(self._queues, call.params)
+
+
+async def _settled(name: str, work: Coroutine[Any, Any, T]) -> T | RpcError:
+    """What work for a method returns, or the error that the client gets. Raises ``WaitEnded``."""
+    try:
+        return await work
+    except RpcError as error:
+        return error
+    except CommandError as error:
+        return refusal(error)
+    except WaitEnded:
+        raise
+    except DaemonUnavailable as error:
+        return unavailable(str(error))
+    except Exception:
+        log.exception("a request failed: %s", name)
+        return internal()
+
+
+def _encoded(request_id: str, outcome: bytes | RpcError) -> tuple[bytes, str]:
+    """The answer to a request, and what the metrics count."""
+    if isinstance(outcome, RpcError):
+        return encode_error(request_id, outcome), outcome.name
+    return encode_result(request_id, outcome), "ok"
 
 
 def _up_to_order(calls: Sequence[Call]) -> Sequence[Call]:

@@ -11,7 +11,7 @@ from postroom_common.websocket_mq import MqState
 
 from .configuration import whole
 from .errors import RpcError, wrong_argument
-from .queues import Ordered, Queues
+from .queues import Ordered, Queues, Step
 from .rpc import NULL, encode
 from .turns import Scope
 
@@ -24,10 +24,19 @@ Params = list[Any]
 
 
 class Method(NamedTuple):
-    """A method: what executes it, and returns the result as JSON or what was ordered; and what it reads or changes."""
+    """A method: what executes it, and returns the result as JSON or what was ordered; what it reads or changes; and
+    the operation, if it is one command of the daemon."""
 
     run: Callable[[Queues, Params], Coroutine[Any, Any, bytes | Ordered]]
     scope: Callable[[Params], Scope]
+    step: Callable[[Queues, Params], Step] | None = None
+
+
+def _one_step(step: Callable[[Queues, Params], Step], scope: Callable[[Params], Scope]) -> Method:
+    async def run(queues: Queues, params: Params) -> bytes:
+        return await queues.run(step(queues, params))
+
+    return Method(run, scope, step)
 
 
 def refusal(error: CommandError) -> RpcError:
@@ -47,10 +56,9 @@ def _at(params: Params, place: int) -> Any:
 
 
 def _text(params: Params, place: int, name: str) -> str:
-    value = _at(params, place)
-    if type(value) is not str:
+    if place >= len(params) or type(params[place]) is not str:
         raise wrong_argument(f"The {name} must be a string.")
-    return value
+    return params[place]  # type: ignore[no-any-return]
 
 
 def _queue(params: Params) -> str:
@@ -151,38 +159,35 @@ async def _reset_queue(queues: Queues, params: Params) -> bytes:
     return NULL
 
 
-async def _draft_message(queues: Queues, params: Params) -> bytes:
+def _draft_message(queues: Queues, params: Params) -> Step:
     slots = _slots(params)
-    return encode(await queues.draft(_queue(params), _priority(params), slots, _draft_id(params)))
+    return queues.draft(_queue(params), _priority(params), slots, _draft_id(params))
 
 
-async def _set_message_slot(queues: Queues, params: Params) -> bytes:
+def _set_message_slot(queues: Queues, params: Params) -> Step:
     slot = _text(params, 2, "slotName")
-    await queues.set_slot(_queue(params), _message(params), slot, encode(_at(params, 3)))
-    return NULL
+    return queues.set_slot(_queue(params), _message(params), slot, encode(_at(params, 3)))
 
 
 async def _order_message(queues: Queues, params: Params) -> Ordered:
     return await queues.order(_queue(params), _wants_lease(params, 1))
 
 
-async def _get_message(queues: Queues, params: Params) -> bytes:
+def _get_message(queues: Queues, params: Params) -> Step:
     wanted, expected = _wants_lease(params, 2), _expected_lease(params)
-    return await queues.take(_queue(params), _message(params), wanted, expected) or NULL
+    return queues.take(_queue(params), _message(params), wanted, expected)
 
 
 async def _peek_message(queues: Queues, params: Params) -> bytes:
-    return await queues.peek(_queue(params), _message(params)) or NULL
+    return await queues.peek(_queue(params), _message(params))
 
 
-async def _complete_message(queues: Queues, params: Params) -> bytes:
-    await queues.complete(_queue(params), _message(params), _lease(params))
-    return NULL
+def _complete_message(queues: Queues, params: Params) -> Step:
+    return queues.complete(_queue(params), _message(params), _lease(params))
 
 
-async def _fail_message(queues: Queues, params: Params) -> bytes:
-    await queues.fail(_queue(params), _message(params), _lease(params))
-    return NULL
+def _fail_message(queues: Queues, params: Params) -> Step:
+    return queues.fail(_queue(params), _message(params), _lease(params))
 
 
 async def _renew_message(queues: Queues, params: Params) -> bytes:
@@ -190,9 +195,8 @@ async def _renew_message(queues: Queues, params: Params) -> bytes:
     return NULL
 
 
-async def _abandon_message(queues: Queues, params: Params) -> bytes:
-    await queues.abandon(_queue(params), _message(params))
-    return NULL
+def _abandon_message(queues: Queues, params: Params) -> Step:
+    return queues.abandon(_queue(params), _message(params))
 
 
 async def _remove_message(queues: Queues, params: Params) -> bytes:
@@ -227,20 +231,22 @@ def _all_queues(params: Params) -> Scope:
 
 
 def _whole_queue(params: Params) -> Scope:
-    return Scope(_key(_at(params, 0)))
+    return Scope(_key(params, 0))
 
 
 def _one_message(params: Params) -> Scope:
-    return Scope(_key(_at(params, 0)), _key(_at(params, 1)))
+    return Scope(_key(params, 0), _key(params, 1))
 
 
 def _new_message(params: Params) -> Scope:
-    return Scope(_key(_at(params, 0)), _key(_at(params, 3)) if _at(params, 3) is not None else object())
+    return Scope(_key(params, 0), _key(params, 3))
 
 
-def _key(value: Any) -> object:
-    """A parameter for comparisons: what is no string is refused later, and equals nothing."""
-    return value if type(value) is str else object()
+def _key(params: Params, place: int) -> object:
+    """A parameter for comparisons: what is no string is refused later, or not given, and equals nothing."""
+    if place < len(params) and type(params[place]) is str:
+        return params[place]
+    return object()
 
 
 #: The methods, by name.
@@ -251,15 +257,15 @@ METHODS: Final[Mapping[str, Method]] = {
     "removeQueue": Method(_remove_queue, _whole_queue),
     "getQueueStats": Method(_get_queue_stats, _whole_queue),
     "resetQueue": Method(_reset_queue, _whole_queue),
-    "draftMessage": Method(_draft_message, _new_message),
-    "setMessageSlot": Method(_set_message_slot, _one_message),
+    "draftMessage": _one_step(_draft_message, _new_message),
+    "setMessageSlot": _one_step(_set_message_slot, _one_message),
     ORDER: Method(_order_message, _whole_queue),
-    "getMessage": Method(_get_message, _one_message),
+    "getMessage": _one_step(_get_message, _one_message),
     "peekMessage": Method(_peek_message, _one_message),
-    "completeMessage": Method(_complete_message, _one_message),
-    "failMessage": Method(_fail_message, _one_message),
+    "completeMessage": _one_step(_complete_message, _one_message),
+    "failMessage": _one_step(_fail_message, _one_message),
     "renewMessage": Method(_renew_message, _one_message),
-    "abandonMessage": Method(_abandon_message, _one_message),
+    "abandonMessage": _one_step(_abandon_message, _one_message),
     "removeMessage": Method(_remove_message, _one_message),
     "abandonAllFailedMessages": Method(_abandon_all_failed_messages, _whole_queue),
     "renewAllFailedMessages": Method(_renew_all_failed_messages, _whole_queue),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
 
-from postroom_common.errors import CommandError
+from postroom_common.errors import CommandError, PostroomError
 from postroom_common.protocol import Command, ErrorCode, ReasonCode, State, named_key
 from postroom_common.websocket_mq import MqState
 
@@ -21,7 +22,7 @@ from .errors import (
     slot_not_found,
     stale_lease,
 )
-from .rpc import SURROGATE, encode
+from .rpc import NULL, SURROGATE, encode
 from .views import FILTERS, JSON_TYPE, STATES, encode_message, id_of, state_of
 
 #: The daemon says by these that a message is in another state, or leased by somebody else.
@@ -49,6 +50,17 @@ class Ordered(NamedTuple):
         return encode(shown if self.with_lease else self.message_id)
 
 
+class Step(NamedTuple):
+    """An operation that is one command of the daemon: its ``result`` is that of the answer. If the daemon refuses the
+    command, it is what ``refused`` returns, which may look for the reason, and raises what the operation raises."""
+
+    command: Command
+    payload: dict[str, Any]
+    bodies: Sequence[bytes]
+    result: Callable[[Answer], bytes]
+    refused: Callable[[CommandError], Coroutine[Any, Any, bytes]]
+
+
 class Queues:
     """The operations of one principal. They raise ``RpcError`` as the methods do, ``CommandError`` for what else the
     daemon refuses, and what ``Daemon.request`` raises."""
@@ -62,6 +74,17 @@ class Queues:
         self, command: str, payload: dict[str, Any], bodies: Sequence[bytes] = (), wait_ms: int | None = 0
     ) -> Answer:
         return await self._daemon.request(self._principal, command, payload, bodies, door=self._door, wait_ms=wait_ms)
+
+    async def run(self, step: Step) -> bytes:
+        """The result of an operation."""
+        try:
+            return step.result(await self._ask(step.command, step.payload, step.bodies))
+        except CommandError as error:
+            return await step.refused(error)
+
+    def begin(self, step: Step, then: Callable[[Answer | PostroomError], None]) -> None:
+        """Begin an operation; ``then`` gets what the daemon answers, as in ``Daemon.ask``."""
+        self._daemon.ask(self._principal, step.command, step.payload, step.bodies, then, door=self._door)
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
@@ -149,36 +172,39 @@ class Queues:
 
     # --- one message --------------------------------------------------------------------------------------------------
 
-    async def draft(self, queue: str, priority: int | None, slots: Sequence[str], name: str) -> str:
+    def draft(self, queue: str, priority: int | None, slots: Sequence[str], name: str) -> Step:
         """Make a message without values; its id, which is ``name`` unless that is empty. Raises ``QueueNotFound`` and
         ``DuplicateMessageId``."""
         payload: dict[str, Any] = {"queue": queue, "parts": slots, "mustExist": True}
-        payload |= {"noPriority": True} if priority is None else {"priority": priority}
+        if priority is None:
+            payload["noPriority"] = True
+        else:
+            payload["priority"] = priority
         if name:
             payload["name"] = name
-        try:
-            return id_of((await self._ask(Command.DRAFT, payload)).data)
-        except CommandError as error:
-            if error.code == ErrorCode.QUEUE_NOT_FOUND:
-                raise queue_not_found() from None
-            if error.code == ErrorCode.DUPLICATE_MESSAGE:
-                raise duplicate_message_id() from None
-            raise
+        return Step(Command.DRAFT, payload, (), _encoded_id, self._not_drafted)
 
-    async def set_slot(self, queue: str, message_id: str, slot: str, value: bytes) -> None:
+    async def _not_drafted(self, error: CommandError) -> bytes:
+        if error.code == ErrorCode.QUEUE_NOT_FOUND:
+            raise queue_not_found()
+        if error.code == ErrorCode.DUPLICATE_MESSAGE:
+            raise duplicate_message_id()
+        raise error
+
+    def set_slot(self, queue: str, message_id: str, slot: str, value: bytes) -> Step:
         """Set a slot to a JSON value."""
         form = _JSON_TEXT if SURROGATE.search(value) else _JSON
         payload = {"messageKey": named_key(queue, message_id), "part": slot, "bodyBytes": len(value), **form}
-        try:
-            await self._ask(Command.SET, payload, [value])
-        except CommandError as error:
-            if error.code == ErrorCode.BAD_STATE:
-                raise bad_state("Drafting", "Waiting") from None
-            if error.code == ErrorCode.PART_NOT_FOUND:
-                raise slot_not_found() from None
-            if error.code == ErrorCode.DUPLICATE_MESSAGE:
-                raise duplicate_message() from None
-            await self._raise_missing(queue, error)
+        return Step(Command.SET, payload, (value,), _nothing, partial(self._not_set, queue))
+
+    async def _not_set(self, queue: str, error: CommandError) -> bytes:
+        if error.code == ErrorCode.BAD_STATE:
+            raise bad_state("Drafting", "Waiting")
+        if error.code == ErrorCode.PART_NOT_FOUND:
+            raise slot_not_found()
+        if error.code == ErrorCode.DUPLICATE_MESSAGE:
+            raise duplicate_message()
+        return await self._raise_missing(queue, error)
 
     async def order(self, queue: str, with_lease: bool) -> Ordered:
         """Lease the next message, or wait for one, however long. Raises ``QueueNotFound``, also if the queue is removed
@@ -201,29 +227,28 @@ class Queues:
             if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
                 raise
 
-    async def take(self, queue: str, message_id: str, with_lease: bool, lease_id: str) -> bytes | None:
-        """The encoded message; one that is ordered becomes active. None if it does not exist. With a lease id, raises
-        ``StaleLease`` unless the message has that lease."""
+    def take(self, queue: str, message_id: str, with_lease: bool, lease_id: str) -> Step:
+        """The encoded message; one that is ordered becomes active. ``null`` if it does not exist. With a lease id,
+        raises ``StaleLease`` unless the message has that lease."""
         payload = {"messageKey": named_key(queue, message_id), "anyHolder": True, "payloadAs": "value"}
         if lease_id:
             payload["leaseId"] = lease_id
-        try:
-            answer = await self._ask(Command.ACTIVATE, payload)
-        except CommandError as error:
-            if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
-                raise
-            if lease_id and error.code != ErrorCode.MESSAGE_NOT_FOUND:
-                raise stale_lease() from None
-            return await self.peek(queue, message_id, was_not_ordered=True)
-        shown = answer.data["lease"]["leaseId"] if with_lease else ""
-        return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies, shown)
+        shown = _active_with_lease if with_lease else _active
+        return Step(Command.ACTIVATE, payload, (), shown, partial(self._not_taken, queue, message_id, lease_id))
 
-    async def peek(self, queue: str, message_id: str, was_not_ordered: bool = False) -> bytes | None:
-        """The encoded message as it is; None if it does not exist. With ``was_not_ordered``, one that is ordered now is
-        shown as waiting."""
+    async def _not_taken(self, queue: str, message_id: str, lease_id: str, error: CommandError) -> bytes:
+        if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
+            raise error
+        if lease_id and error.code != ErrorCode.MESSAGE_NOT_FOUND:
+            raise stale_lease()
+        return await self.peek(queue, message_id, was_not_ordered=True)
+
+    async def peek(self, queue: str, message_id: str, was_not_ordered: bool = False) -> bytes:
+        """The encoded message as it is; ``null`` if it does not exist. With ``was_not_ordered``, one that is ordered
+        now is shown as waiting."""
         answer = await self._found(queue, message_id)
         if answer is None:
-            return None
+            return NULL
         message = answer.data["message"]
         state = state_of(message)
         if was_not_ordered and state is MqState.ORDERED:
@@ -241,26 +266,26 @@ class Queues:
             await self._require(queue)
             return None
 
-    async def complete(self, queue: str, message_id: str, lease_id: str) -> None:
+    def complete(self, queue: str, message_id: str, lease_id: str) -> Step:
         """Acknowledge an active message; with a lease id, only under that lease."""
-        await self._settle(Command.ACK, queue, message_id, lease_id)
+        return self._settle(Command.ACK, queue, message_id, lease_id)
 
-    async def fail(self, queue: str, message_id: str, lease_id: str) -> None:
+    def fail(self, queue: str, message_id: str, lease_id: str) -> Step:
         """Make an active message a failed one; with a lease id, only under that lease."""
-        await self._settle(Command.NACK, queue, message_id, lease_id)
+        return self._settle(Command.NACK, queue, message_id, lease_id)
 
-    async def _settle(self, command: Command, queue: str, message_id: str, lease_id: str) -> None:
+    def _settle(self, command: Command, queue: str, message_id: str, lease_id: str) -> Step:
         payload: dict[str, Any] = {"messageKey": named_key(queue, message_id), "anyHolder": True}
         if lease_id:
             payload["leaseId"] = lease_id
-        try:
-            await self._ask(command, payload)
-        except CommandError as error:
-            if error.code not in _OTHER_STATE:
-                await self._raise_missing(queue, error)
-            if lease_id and error.code != ErrorCode.BAD_STATE:
-                raise stale_lease() from None
-            raise bad_state("Active") from None
+        return Step(command, payload, (), _nothing, partial(self._not_settled, queue, lease_id))
+
+    async def _not_settled(self, queue: str, lease_id: str, error: CommandError) -> bytes:
+        if error.code not in _OTHER_STATE:
+            await self._raise_missing(queue, error)
+        if lease_id and error.code != ErrorCode.BAD_STATE:
+            raise stale_lease()
+        raise bad_state("Active")
 
     async def renew(self, queue: str, message_id: str) -> None:
         """Make a failed message wait again."""
@@ -276,12 +301,10 @@ class Queues:
                 raise bad_state("Failed") from None
             raise
 
-    async def abandon(self, queue: str, message_id: str) -> None:
+    def abandon(self, queue: str, message_id: str) -> Step:
         """Abandon a message in any state."""
-        try:
-            await self._ask(Command.ABANDON, {"messageKey": named_key(queue, message_id)})
-        except CommandError as error:
-            await self._raise_missing(queue, error)
+        payload = {"messageKey": named_key(queue, message_id)}
+        return Step(Command.ABANDON, payload, (), _nothing, partial(self._raise_missing, queue))
 
     async def discard(self, queue: str, message_id: str) -> None:
         """Drop a message in any state, if it exists."""
@@ -293,7 +316,7 @@ class Queues:
             if error.code != ErrorCode.MESSAGE_NOT_FOUND:
                 raise
 
-    async def _raise_missing(self, queue: str, error: CommandError) -> None:
+    async def _raise_missing(self, queue: str, error: CommandError) -> NoReturn:
         """Raises what a method raises for a missing message, or the error if it is another one."""
         if error.code != ErrorCode.MESSAGE_NOT_FOUND:
             raise error
@@ -370,3 +393,19 @@ class Queues:
             if not page["next"]:
                 return
             after = {"after": page["next"], "upToEvent": page["upToEvent"]}
+
+
+def _nothing(answer: Answer) -> bytes:
+    return NULL
+
+
+def _encoded_id(answer: Answer) -> bytes:
+    return encode(id_of(answer.data))
+
+
+def _active(answer: Answer) -> bytes:
+    return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies)
+
+
+def _active_with_lease(answer: Answer) -> bytes:
+    return encode_message(MqState.ACTIVE, answer.data["message"], answer.bodies, answer.data["lease"]["leaseId"])

@@ -48,7 +48,9 @@ def read_message(data: bytes) -> Request | Abort | None:
     if type(message) is not dict or message.get("protocol") != "delight-rpc" or "channel" in message:
         return None
     version, request_id = message.get("version"), message.get("id")
-    if type(version) is not str or not _VERSION.fullmatch(version) or type(request_id) is not str:
+    if version != "3.1" and (type(version) is not str or not _VERSION.fullmatch(version)):
+        return None
+    if type(request_id) is not str:
         return None
     if message.get("abort") is True:
         return Abort(request_id)
@@ -69,9 +71,11 @@ def _call(entry: Any) -> Call | None:
     if type(entry) is not dict:
         return None
     method, params = entry.get("method"), entry.get("params")
-    if type(method) is not list or not all(type(name) is str for name in method) or type(params) is not list:
+    if type(method) is not list or type(params) is not list:
         return None
-    return Call(method[0] if len(method) == 1 else "", params)
+    if len(method) == 1 and type(method[0]) is str:
+        return Call(method[0], params)
+    return Call("", params) if all(type(name) is str for name in method) else None
 
 
 def encode_result(request_id: str, result: bytes) -> bytes:

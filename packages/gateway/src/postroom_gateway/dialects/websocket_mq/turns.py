@@ -54,7 +54,7 @@ class Turns:
             line.messages.clear()
         else:
             last = line.messages.get(scope.message) or line.whole or self._everything
-            turn = line.messages[scope.message] = Turn(self, scope, self._behind(last))
+            turn = line.messages[scope.message] = Turn(self, scope, [last] if last else [])
         return turn
 
     @staticmethod
@@ -79,12 +79,14 @@ class Turns:
 class Turn:
     """The turn of one method. It ends when it is left, or before that by ``end``."""
 
-    __slots__ = ("_before", "_ended", "_has_ended", "_turns", "scope")
+    __slots__ = ("_before", "_ended", "_has_ended", "_turns", "has_come", "scope")
 
     def __init__(self, turns: Turns, scope: Scope, before: list[Turn]) -> None:
         self.scope = scope
         self._turns = turns
         self._before = before
+        #: Whether nothing was before it.
+        self.has_come = not before
         self._ended: asyncio.Future[None] | None = None
         self._has_ended = False
 
