@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
+from postroom_common.stop_flag import StopFlag
 from postroom_pipeline.bronze.rejects import REJECTS
 from postroom_pipeline.cli import main
 from postroom_pipeline.errors import EnvironmentProblem
@@ -196,7 +196,7 @@ def test_late_rewritten_renamed_and_old_files_are_taken_once_and_an_invalid_one_
 def test_a_failed_batch_is_reported_and_retried(spark: SparkSession, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
-    ended, said, looks = threading.Event(), io.StringIO(), []
+    said, looks = io.StringIO(), []
 
     class Visited(Follower):
         def round(self) -> None:
@@ -214,14 +214,15 @@ def test_a_failed_batch_is_reported_and_retried(spark: SparkSession, tmp_path: P
             return said.write(text)
 
     warehouse = Warehouse(spark, str(tmp_path / "tables"))
-    Visited(spark, str(landing), warehouse, Progress(spark, Mended()), reports=False).run(0, ended)
+    with StopFlag() as ended:
+        Visited(spark, str(landing), warehouse, Progress(spark, Mended()), reports=False).run(0, ended)
     assert looks == [True, False, True]
     assert f"follow: {landing}: there is no such directory; next try in 0 s" in said.getvalue()
 
 
 def test_a_directory_that_was_never_there_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match="no such directory"):
-        follower(spark, tmp_path / "none", tmp_path / "tables").run(1, threading.Event())
+    with StopFlag() as ended, pytest.raises(EnvironmentProblem, match="no such directory"):
+        follower(spark, tmp_path / "none", tmp_path / "tables").run(1, ended)
 
 
 @pytest.mark.parametrize(

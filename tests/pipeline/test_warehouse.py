@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import duckdb
 import pandas
@@ -149,11 +148,7 @@ class Killed(BaseException):
     """Ends a run where it stands, as a kill does: nobody catches it."""
 
 
-@pytest.mark.parametrize("renames", [True, False], ids=["a file system", "an object store"])
-def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(
-    spark, frame_of, tmp_path, monkeypatch, renames
-):
-    monkeypatch.setattr(Storage, "renames_directories", renames)
+def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(spark, frame_of, tmp_path, monkeypatch):
     old = [("a", 1, "1"), ("b", 2, "2"), ("c", 3, "3")]
     new = [("x", 7, "2"), ("y", 8, "4")]
     finished = [("a", 1, "1"), *new]
@@ -167,8 +162,7 @@ def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(
         warehouse = Warehouse(spark, str(home))
         left = [calls]
         for name in ("rename", "delete", "write_text"):
-            copies = name == "rename" and not renames
-            monkeypatch.setattr(warehouse.storage, name, dying(getattr(warehouse.storage, name), left, copies))
+            monkeypatch.setattr(warehouse.storage, name, dying(getattr(warehouse.storage, name), left))
         try:
             warehouse.write(EVENTS, frame, replacing=[{"day": "3"}])
             break
@@ -185,16 +179,10 @@ def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(
     frame.unpersist()
 
 
-def dying(call, left, copies=False):
-    """``call``, which kills the run when nothing is left; a copying rename has then copied and not deleted."""
-
+def dying(call, left):
     def instead(*arguments):
         left[0] -= 1
         if left[0] == 0:
-            if copies:
-                source, target = (Path(path.removeprefix("file:")) for path in arguments)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source, target)
             raise Killed
         return call(*arguments)
 

@@ -104,8 +104,11 @@ def device_restored() -> list[Site]:
 
 
 def device_imports() -> Site:
-    """Messages were brought in, with what happened to them elsewhere at the times of that root: nothing failed here."""
+    """Messages were brought in, with what happened to them elsewhere at the times of that root: nothing failed here.
+    Before, the ids of another system's data were left out."""
     site = Site("well-imported")
+    site.lose(70)
+    site.event("gap", ext={"after": site._next - 71, "next": site._next, "unused": True})
     site.hours(1)
     first = len(site.events)
     keys = [site.new() for _ in range(8)]

@@ -30,6 +30,8 @@ headers as (
         when exists (from pieces p where (p.device, p.root, p.epoch) = (i.device, i.root, i.epoch) and id between lo and hi and gap = 'retired') then 'retired'
         else 'not_exported' end gap
     from ids i anti join events e on (e.device, e.root, e.epoch, e.event) = (i.device, i.root, i.epoch, i.id)
+    where not exists (from events g where g.type = 'gap' and g.ext->>'unused' = 'true'
+        and (g.device, g.root, g.epoch) = (i.device, i.root, i.epoch) and id > (g.ext->>'after')::bigint and id < g.event)
 )
 select device, root, epoch, gap, min(id) first_event, max(id) last_event, count(*) events
 from (select *, id - row_number() over (partition by device, root, epoch, gap order by id) island from missing)

@@ -207,6 +207,9 @@ class Peer(Caller, Protocol):
     def close(self) -> None:
         """Close the connection, after what was written."""
 
+    def abort(self) -> None:
+        """Close the connection now, whatever the peer has not read yet."""
+
 
 class StreamHandler(Protocol):
     """Reads one connection."""

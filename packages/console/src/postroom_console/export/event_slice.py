@@ -85,7 +85,7 @@ class EventSlice:
 
     def _put(self, event: Event, put_line: Callable[[bytes], None], limit: int | None) -> None:
         number = event["id"]
-        if number != self._expected:
+        if number != self._expected and "unused" not in event:
             self._note_hole(number)
         self._expected = number + 1
         if self.first is None:

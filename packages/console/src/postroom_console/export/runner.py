@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from types import FrameType
 from typing import Final
 
 import click
+
+from postroom_common.stop_flag import StopFlag
 
 from ..data.link import Refused, Stopped, Unreachable
 from ..data.model import MALFORMED
@@ -25,12 +26,12 @@ RETRY_S: Final = 30
 
 
 class ExportRunner:
-    """Makes exports and reports them. For the main thread: it handles SIGTERM and SIGINT while it runs."""
+    """Makes exports and reports them. For the main thread: it handles SIGTERM and SIGINT while it runs. For one run."""
 
     def __init__(self, paths: DaemonPaths, request: ExportRequest) -> None:
         self._paths = paths
         self._request = request
-        self._stopped = threading.Event()
+        self._stopped = StopFlag()
         self._is_interrupted = False
 
     def run_once(self) -> None:
@@ -74,12 +75,8 @@ class ExportRunner:
             self._is_interrupted = number == signal.SIGINT
             self._stopped.set()
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with self._stopped, self._stopped.handlers(dict.fromkeys((signal.SIGTERM, signal.SIGINT), stop)):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def warn(text: str) -> None:

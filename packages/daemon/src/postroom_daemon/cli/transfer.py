@@ -211,6 +211,79 @@ def import_websocket_mq_command(source: Source, database: Path, check: bool, acc
         click.echo("add the door to the gateway's configuration (/etc/postroom/gateway.toml): [doors.mq-websocket]")
 
 
+def _ends(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """The values of ``--expire``."""
+    ends = {}
+    for value in values:
+        topic, _, end = value.rpartition("=")
+        if not topic or not end.isdecimal():
+            raise click.BadParameter(f"{value!r} must be TOPIC=UNIX_MS")
+        ends[topic] = int(end)
+    return ends
+
+
+@import_command.command("smss")
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--expire", multiple=True, metavar="TOPIC=UNIX_MS", callback=_ends, help="When a topic ends; 0: never.")
+@click.option(
+    "--retention-hours",
+    type=click.FloatRange(0, 24 * 36500),
+    default=0,
+    help="How long topics keep messages; 0 (default): for ever.",
+)
+@_check
+@_accept_loss
+@json_option
+@configured
+def import_smss_command(
+    source: Source,
+    store: Path,
+    expire: dict[str, int],
+    retention_hours: float,
+    check: bool,
+    accept_loss: bool,
+    as_json: bool,
+) -> None:
+    """Import STORE, the data directory of smss. Stop smss and the daemon first.
+
+    STORE is the directory of `store.path`, with binlog and topic in it; it is only read. The journal of DIR must have
+    no messages yet. Topics with their lives, messages with their event ids, and delayed messages are imported, all or
+    nothing, so that subscribers go on at their last event id. What a crash has cut off, or what is damaged, comes from
+    the binlog if it has it. What cannot be used is copied to DIR/quarantine, with the reason; if that is most of the
+    messages, nothing is imported.
+
+    The database in meta is not read: a topic whose creation the binlog does not have any more never ends, unless
+    --expire says when, and delayed messages are those of the binlog.
+    """
+    from ..maintenance.import_smss import SmssSettings, check_smss, import_smss
+    from ..root.open_root import Sources
+
+    set_up_plain("warning")
+    config, settings = source.load(), SmssSettings(retention_hours, expire, accept_loss)
+    if check:
+        done = check_smss(config, store, settings)
+    else:
+        done = import_smss(config, store, settings, Sources())
+    if as_json:
+        shown = {"store": str(done.source), "counts": done.counts, "unusableRows": done.unusable}
+        shown |= {"firstEvent": done.first_id, "lastEvent": done.last_id, "withoutEnd": done.permanent}
+        click.echo(json.dumps({"ok": True, "checked": check, **shown}))
+        return
+    _show_imported(done.source, check, done.counts, done.unusable)
+    if done.first_id != 1:
+        since = f"begins with event {done.first_id}" if done.first_id else "has no events"
+        click.echo(f"the binlog {since}: messages that were delayed before it are not in it")
+    if done.permanent:
+        names = ", ".join(done.permanent)
+        click.echo(f"nothing says when these topics end, so they never do (--expire TOPIC=UNIX_MS): {names}")
+    if not check:
+        click.echo(f"event ids go on behind {done.last_id}")
+        if not retention_hours:
+            click.echo("topics keep all messages until you say how long (hours), for each topic TOPIC:")
+            click.echo("""  postroom policy set --queue TOPIC --policy '{"log": {"retentionHours": 168}}'""")
+        click.echo("add the door to the gateway's configuration (/etc/postroom/gateway.toml): [doors.smss]")
+
+
 def _show_imported(source: Path, check: bool, counts: dict[str, int], unusable: int) -> None:
     """Say what was imported, or with ``check`` what would be."""
     imported = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "nothing"

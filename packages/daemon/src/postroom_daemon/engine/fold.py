@@ -53,8 +53,8 @@ def _apply(events: list[Event], store: Store, observers: Observers) -> None:
         if event_id <= store.applied:
             fold_into_files(event, store.logs)  # which may be behind the store
             return
-        # Record the gap: nobody can say what these events changed.
-        store.facts.put(FACT_LOSSES, with_loss(store.facts.get(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
+        if "unused" not in event:  # record the gap: nobody can say what these events changed
+            store.facts.put(FACT_LOSSES, with_loss(store.facts.get(FACT_LOSSES) or [], store.applied + 1, event_id - 1))
     of_messages = OF_MESSAGES.get(type_)
     if of_messages:
         store.folding = event_id

@@ -13,7 +13,7 @@ from typing import Final
 from postroom_common.events import Event, EventType
 
 from ..model.facts import FACT_LOGS
-from ..model.log_record import LOG, LogRecord, record_bytes
+from ..model.log_record import LOG, LogRecord, number_of, position_of, record_bytes
 from ..model.records import QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored
@@ -36,7 +36,7 @@ def log_of(event: Event, store: Store) -> tuple[QueueRecord, LogRecord]:
 
 def _appended(event: Event, store: Store) -> None:
     record, log = log_of(event, store)
-    if log.append(event["id"], record_bytes(event["record"])):
+    if log.append(position_of(event), record_bytes(event["record"])):
         record.used = event["engineMs"]
         record.total(EventType.APPENDED.value)
 
@@ -64,7 +64,7 @@ OF_LOGS: Final[dict[str, Callable[[Event, Store], None]]] = {
 
 def _create_files(event: Event, logs: Logs) -> None:
     if event["kind"] == LOG:
-        logs.create(event["id"], event["queue"])
+        logs.create(number_of(event), event["queue"])
 
 
 def _delete_files(event: Event, logs: Logs) -> None:
@@ -74,7 +74,7 @@ def _delete_files(event: Event, logs: Logs) -> None:
 
 def _append_record(event: Event, logs: Logs) -> None:
     logs.create(event["log"], event["queue"])  # if the event that created it was lost to damage
-    logs.append(event["log"], event["id"], event["wallMs"], a2b_base64(event["record"]))
+    logs.append(event["log"], position_of(event), event["wallMs"], a2b_base64(event["record"]))
 
 
 def _trim_records(event: Event, logs: Logs) -> None:

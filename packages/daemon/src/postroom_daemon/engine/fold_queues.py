@@ -26,7 +26,7 @@ from ..model.facts import (
     with_loss,
     without_losses,
 )
-from ..model.log_record import LOG, LogRecord
+from ..model.log_record import LOG, LogRecord, number_of
 from ..model.records import NO_LAYER, QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored
@@ -52,7 +52,7 @@ def _created(event: Event, store: Store) -> None:
             expires_at=event.get("expiresAtEngineMs", 0),
             used=event["engineMs"],
             created_with=event.get("createdWith", NO_LAYER),
-            log=LogRecord(event["id"]) if event["kind"] == LOG else None,
+            log=LogRecord(number_of(event)) if event["kind"] == LOG else None,
         )
     )
     if event["kind"] == LOG:

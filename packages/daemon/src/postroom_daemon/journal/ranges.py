@@ -22,8 +22,9 @@ class MissingEvents(NamedTuple):
 
 
 def missing_before(event: Event, expected: int) -> MissingEvents | None:
-    """The ids from ``expected`` on that a journal skips before an event; None if it skips none."""
-    if event["id"] <= expected:
+    """The ids from ``expected`` on that a journal skips before an event; None if it skips none, or none that was ever
+    used for an event."""
+    if event["id"] <= expected or "unused" in event:
         return None
     return MissingEvents(expected, event["id"] - 1, event["type"] == EventType.GAP)
 

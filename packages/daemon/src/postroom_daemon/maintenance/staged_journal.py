@@ -19,8 +19,9 @@ from ..platform.files import CREATE_FLAGS, Files
 
 #: The directory of the events while they are being written.
 STAGING: Final = "taking-over"
-#: Messages whose events make one group.
+#: Messages whose events make one group, and bytes of records of logs.
 _GROUP_MESSAGES: Final = 200
+_GROUP_BYTES: Final = 2**22
 
 
 @contextmanager
@@ -32,10 +33,11 @@ def staged_journal(
     clock: Clock,
     files: Files,
     segment_bytes: int = 0,
+    behind: int = 0,
 ) -> Iterator[Path]:
     """Write requests as a journal of their own, durably: the directory that has it. ``reason`` is that of the epoch;
-    segments have ``segment_bytes`` bytes, or there is only one (0). The directory is removed if anything fails before
-    the import is committed. Raises ``OSError``."""
+    segments have ``segment_bytes`` bytes, or there is only one (0). The ids of the requests' events are higher than
+    ``behind``. The directory is removed if anything fails before the import is committed. Raises ``OSError``."""
     staging = journal / STAGING
     if staging.is_dir():
         _discard(staging, files)
@@ -44,6 +46,7 @@ def staged_journal(
         try:
             epoch: Draft = {"type": EventType.EPOCH_STARTED, "root": root_id, "reason": reason}
             writer.write_all([[epoch], [clock.mark(clock.now(), root_id)]])
+            writer.skip_to(behind)
             writer.write_all(requests)
             writer.write_all([[clock.mark(clock.now(), root_id)]])
         finally:
@@ -83,13 +86,22 @@ class _SegmentWriter:
     def write_all(self, requests: Iterable[list[Draft]]) -> None:
         """Write requests. A reader sees all events of a request, or none. Raises ``OSError``."""
         group: list[list[Draft]] = []
+        size = 0
         for request in requests:
             group.append(request)
-            if len(group) == _GROUP_MESSAGES:
+            size += sum(len(draft.get("record", "")) for draft in request)
+            if len(group) == _GROUP_MESSAGES or size >= _GROUP_BYTES:
                 self._write(group)
-                group = []
+                group, size = [], 0
         if group:
             self._write(group)
+
+    def skip_to(self, last: int) -> None:
+        """Leave the ids up to ``last`` unused, and say so. Raises ``OSError``."""
+        after = self._last_id
+        if last > after:
+            self._last_id = last
+            self.write_all([[{"type": EventType.GAP, "after": after, "next": last + 1, "unused": True}]])
 
     def _write(self, group: list[list[Draft]]) -> None:
         if self._fd < 0 or (self._segment_bytes and self._size >= self._segment_bytes):

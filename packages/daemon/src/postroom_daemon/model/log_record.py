@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from postroom_common.events import Event
+
 #: The ``kind`` of a queue that is a log.
 LOG: Final = "log"
 #: Bytes of a record before its block.
@@ -16,9 +18,22 @@ def record_bytes(text: str) -> int:
     return RECORD_HEADER_BYTES + len(text) // 4 * 3 - text[-2:].count("=")
 
 
+def number_of(event: Event) -> int:
+    """The number of the log that an event creates: its id, unless the log was imported with its number."""
+    number: int = event.get("log") or event["id"]
+    return number
+
+
+def position_of(event: Event) -> int:
+    """The position of the record that an event appends: its id, unless the record was imported with its position."""
+    position: int = event.get("position") or event["id"]
+    return position
+
+
 @dataclass(slots=True)
 class LogRecord:
-    """``created`` is the event that created the log, and its number wherever a name could be that of another log.
+    """``created`` is the event that created the log, and its number wherever a name could be that of another log. One
+    that was imported has the number, and its records the positions, that they had.
 
     ``first`` is the lowest position that may still be there, ``trimmed`` the position of the last record that was
     trimmed (0: none): a reader at a lower position was overtaken. ``last`` is the position of the last record (0: there

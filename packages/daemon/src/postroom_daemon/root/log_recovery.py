@@ -11,7 +11,7 @@ from postroom_common.events import EventType
 from ..engine.context import Draft
 from ..journal.journal import Journal
 from ..model.facts import FACT_LOGS
-from ..model.log_record import LogRecord
+from ..model.log_record import LogRecord, position_of
 from ..stores.base import Store
 from ..stores.log.contract import LostRange, Records
 
@@ -36,14 +36,13 @@ def _records_in(journal: Journal, lost: LostRange) -> Records:
         return found
     for request in journal.requests_from(lost.after + 1, lambda damage: None):
         for event in request.events:
-            if (
-                event["type"] == EventType.APPENDED
-                and event["log"] == lost.log
-                and lost.after < event["id"] < lost.before
-            ):
-                found[event["id"]] = (event["wallMs"], a2b_base64(event["record"]))
-        if request.events[-1]["id"] >= lost.before:
-            break
+            if event["type"] != EventType.APPENDED or event["log"] != lost.log:
+                continue
+            position = position_of(event)
+            if position >= lost.before:
+                return found
+            if position > lost.after:
+                found[position] = (event["wallMs"], a2b_base64(event["record"]))
     return found
 
 

@@ -32,8 +32,9 @@ from .log_recovery import begin_with_logs, differing_logs
 
 log = logging.getLogger(__name__)
 
-#: Requests that a replay folds in one store transaction.
+#: Requests that a replay folds in one store transaction; so many bytes of records of logs count as another one.
 REPLAY_BATCH = 1000
+_RECORD_BYTES = 2**14
 #: Damaged bytes in memory before they are copied to quarantine.
 _STRETCH_BYTES = 2**20
 
@@ -82,14 +83,17 @@ class Recovery:
         current = store.applied == journal.last_id
         progress = Progress("replaying the journal: event", journal.last_id)
         store.begin()
+        batch = 0
         for request in journal.requests_from(begin, self._note_damage):
             expected = self._note(request, expected)
             progress.at(expected - 1)
             if request.events[-1]["id"] > folded:
                 self._fold(request.events)
-                if self._folded % REPLAY_BATCH == 0:
+                batch += 1 + sum(len(event.get("record", "")) for event in request.events) // _RECORD_BYTES
+                if batch >= REPLAY_BATCH:
                     store.commit()
                     store.begin()
+                    batch = 0
         if expected <= journal.last_id:
             self._miss(expected, journal.last_id)
         store.commit()

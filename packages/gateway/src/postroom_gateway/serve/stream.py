@@ -309,7 +309,7 @@ class StreamConnection(asyncio.Protocol):
             self.close()
 
     def abort(self) -> None:
-        """As ``Connection.abort``."""
+        """As ``Connection.abort`` and ``Peer.abort``."""
         self._channel.abort()
 
     def _task_ended(self, task: asyncio.Task[str]) -> None:

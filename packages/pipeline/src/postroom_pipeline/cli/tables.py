@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,6 +11,8 @@ from types import FrameType
 from typing import Final
 
 import click
+
+from postroom_common.stop_flag import Handler, StopFlag
 
 from ..errors import EXIT_FAILED, EnvironmentProblem, UsageError
 from ..local import reuse
@@ -199,20 +200,15 @@ def report(
 
 
 @contextmanager
-def until_terminated() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets during the block; a second SIGTERM raises ``KeyboardInterrupt``. So does SIGINT, even
+def until_terminated() -> Iterator[StopFlag]:
+    """A flag that SIGTERM sets during the block; a second SIGTERM raises ``KeyboardInterrupt``. So does SIGINT, even
     if the starter ignores it, as a shell does for background jobs of a script: the command runs until it is stopped."""
-    ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
         if ended.is_set():
             raise KeyboardInterrupt
         ended.set()
 
-    handlers = {signal.SIGTERM: end, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    handlers: dict[int, Handler] = {signal.SIGTERM: end, signal.SIGINT: signal.default_int_handler}
+    with StopFlag() as ended, ended.handlers(handlers):
         yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -11,6 +10,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
+
+from postroom_common.stop_flag import StopFlag
 
 from ..bronze import inventory
 from ..bronze.rejects import RETRYABLE
@@ -72,8 +73,8 @@ class Follower:
         if not any(run.rejects[reason] for reason in RETRYABLE):
             self._settled = listing
 
-    def run(self, every_s: int, ended: threading.Event) -> None:
-        """Do a round every ``every_s`` seconds until the event is set; the current round is finished first.
+    def run(self, every_s: int, ended: StopFlag) -> None:
+        """Do a round every ``every_s`` seconds until the flag is set; the current round is finished first.
 
         Temporary errors are shown, and the next round tries again. In the first round, or if Spark has stopped, they
         are raised.

@@ -49,7 +49,8 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per range of missing ids with the same explanation."""
     limits = chosen(THRESHOLDS, given)
     events = frames["events"].select(*_EPOCH, "event", "wall_at")
-    stretches = _stretches(_ranges(frames["snapshots"], frames["epochs"]), events)
+    ranges = _ranges(frames["snapshots"], frames["epochs"]).unionByName(_unused(frames["events"]))
+    stretches = _stretches(ranges, events)
     gap = (
         F.when(F.col("reported") > 0, "reported")
         .when(F.col("sliced") > 0, "lost")
@@ -90,6 +91,13 @@ def _ranges(snapshots: DataFrame, epochs: DataFrame) -> DataFrame:
         F.lit("retired").alias("cover"),
     )
     return in_epochs(sliced.unionByName(reported).unionByName(retired), epochs)
+
+
+def _unused(events: DataFrame) -> DataFrame:
+    """The ids that no event ever had, which an import left out: nothing is missing there."""
+    left_out = events.where("type = 'gap' and get_json_object(ext, '$.unused') = 'true'")
+    first = (F.get_json_object("ext", "$.after").cast("bigint") + 1).alias("first")
+    return left_out.select(*_EPOCH, first, (F.col("event") - 1).alias("last"), F.lit("present").alias("cover"))
 
 
 def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:

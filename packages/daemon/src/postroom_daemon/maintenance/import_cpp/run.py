@@ -23,12 +23,12 @@ from ...platform.quarantine import Quarantine
 from ...policy.policies import Policies
 from ...root.cpp_data import CppData, found_in, interrupted_import, is_used, message_files
 from ...root.locks import lock_root
-from ...root.open_root import Sources, open_root
-from ...root.preflight import hindrance
+from ...root.open_root import Sources
 from ...stores.backends import layout_of, places
 from ...stores.errors import StoreBusy
 from ...stores.filesystem.names import read_name
 from ..foreign_data import ImportRefused, begin_time, check_backend, copied_database, set_aside
+from ..idle_root import check_process, fold_imported
 from ..staged_journal import STAGING, staged_journal
 from .database import CppDatabase
 from .events import CppEvents
@@ -86,10 +86,7 @@ def import_cpp(config: Config, sources: Sources, accept_loss: bool = False) -> C
 
     Raises ``ImportRefused``, ``RootBusy``, ``WrongOwner``, ``StoreError``, ``StartError``, ``OSError``.
     """
-    check_backend(config)
-    problem = hindrance(config)
-    if problem:
-        raise ImportRefused(problem)
+    check_process(config)
     files = sources.files
     with lock_root(config, files):
         quarantine = Quarantine(config.quarantine_root, files)
@@ -102,12 +99,7 @@ def import_cpp(config: Config, sources: Sources, accept_loss: bool = False) -> C
                 events = _write_events(data, source, config, sources, quarantine, accept_loss)
                 done = _import_of(data, events, source, others)
         old = _finish(data, config.settings, files, quarantine)
-    root = open_root(config, sources)
-    try:
-        root.broker.stop()
-        root.store.disk.checkpoint()
-    finally:
-        root.close()
+    fold_imported(config, sources)
     return replace(done, old=old)
 
 

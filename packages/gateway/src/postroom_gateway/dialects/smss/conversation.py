@@ -57,9 +57,10 @@ class Conversation:
             self._advance()
 
     def stopping(self) -> None:
-        """As ``StreamHandler.stopping``. No ack changes anything at the daemon: a subscriber connects again."""
+        """As ``StreamHandler.stopping``. Clients connect again, and go on where they were: one that reads slowly is not
+        waited for."""
         if self._subscription or self._is_replica:
-            self._peer.close()
+            self._peer.abort()
 
     def closing(self) -> None:
         """Nothing is said to the client."""
@@ -138,6 +139,7 @@ class Conversation:
             if self._requests.buffered_bytes:  # they came behind the request
                 raise SubscriptionLost
             self._subscription = subscription
+            self._peer.resume()  # for its acks, if it had not waited for the end of the request before
             await subscription.run()
         except TopicGone:
             self._subscription = None
@@ -150,6 +152,7 @@ class Conversation:
         replica = Replica(self._peer, self._topics, request.number, self._options.alive_seconds)
         await replica.start()
         self._is_replica = True
+        self._peer.resume()
         await replica.run()
 
 
