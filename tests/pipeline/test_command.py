@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from postroom_pipeline.cli import main
+from postroom_pipeline.doctor.environment import good
 from postroom_pipeline.errors import EnvironmentProblem, PipelineError, UsageError
 from postroom_pipeline.package import ARCHIVE, ENTRY, write_package
 from postroom_pipeline.spark.java import HOW_TO_GET_IT, OTHER_HOME, find_java
@@ -290,6 +291,19 @@ def test_the_doctor_lists_files_of_a_landing_directory_that_will_not_be_read(tmp
     assert found[1]["seen"].count("dt=2026-01-01/") == 3
     assert found[1]["seen"].endswith(" and 1 more")
     assert all(one["mend"] for one in found[1:])
+
+
+def test_the_doctor_starts_spark_only_if_it_is_asked_to_or_spark_submit_has_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr("postroom_pipeline.doctor.checks._check_spark", lambda wanted: iter([good("spark", "started")]))
+    monkeypatch.setattr("postroom_pipeline.doctor.checks.check_memory", lambda heap: iter([]))
+
+    def seen(*arguments):
+        return [one["seen"] for one in findings("--in", str(tmp_path), *arguments)[1] if one["check"] == "spark"]
+
+    assert seen() == ["not started"]
+    assert seen("--only", "spark") == seen("--out", "hdfs://fleet/tables") == ["started"]
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert seen() == ["started"]
 
 
 @pytest.mark.parametrize("option", ["in", "out"])

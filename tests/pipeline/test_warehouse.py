@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import duckdb
 import pandas
@@ -148,7 +149,11 @@ class Killed(BaseException):
     """Ends a run where it stands, as a kill does: nobody catches it."""
 
 
-def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(spark, frame_of, tmp_path, monkeypatch):
+@pytest.mark.parametrize("renames", [True, False], ids=["a file system", "an object store"])
+def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(
+    spark, frame_of, tmp_path, monkeypatch, renames
+):
+    monkeypatch.setattr(Storage, "renames_directories", renames)
     old = [("a", 1, "1"), ("b", 2, "2"), ("c", 3, "3")]
     new = [("x", 7, "2"), ("y", 8, "4")]
     finished = [("a", 1, "1"), *new]
@@ -162,7 +167,8 @@ def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(spar
         warehouse = Warehouse(spark, str(home))
         left = [calls]
         for name in ("rename", "delete", "write_text"):
-            monkeypatch.setattr(warehouse.storage, name, dying(getattr(warehouse.storage, name), left))
+            copies = name == "rename" and not renames
+            monkeypatch.setattr(warehouse.storage, name, dying(getattr(warehouse.storage, name), left, copies))
         try:
             warehouse.write(EVENTS, frame, replacing=[{"day": "3"}])
             break
@@ -179,10 +185,16 @@ def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(spar
     frame.unpersist()
 
 
-def dying(call, left):
+def dying(call, left, copies=False):
+    """``call``, which kills the run when nothing is left; a copying rename has then copied and not deleted."""
+
     def instead(*arguments):
         left[0] -= 1
         if left[0] == 0:
+            if copies:
+                source, target = (Path(path.removeprefix("file:")) for path in arguments)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target)
             raise Killed
         return call(*arguments)
 

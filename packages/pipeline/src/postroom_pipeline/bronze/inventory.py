@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ..files import (
     ARCHIVE,
@@ -23,7 +23,7 @@ from ..files import (
 )
 from ..schema import columns as c
 from ..schema.table import Table
-from ..spark.session import heap_bytes
+from ..spark.session import frame_of, heap_bytes
 from ..spark.storage import Storage
 
 INVENTORY: Final = Table(
@@ -59,6 +59,7 @@ _LOOKED_UP: Final = 1_000
 #: How paths of local files begin in ``input_file_name``, and in ``_metadata.file_path``.
 _LOCAL: Final = "file:///"
 _LOCAL_OF_METADATA: Final = "file:/"
+_WITHOUT_ROWS: Final = StructType([StructField(name, StringType()) for name in ("file", "path", "name", "reason")])
 
 
 def is_finished(name: Column) -> Column:
@@ -223,12 +224,24 @@ def _most_bytes(session: SparkSession) -> int:
 def _without_rows(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFrame:
     """The listed files for which Spark returns no row: empty ones, and those deleted after the directory was listed."""
     listed = files._jdf.inputFiles()
-    rows: list[tuple[str, ...]] = []
+    rows: list[dict[str, str]] = []
     if named.count() != len(listed):
-        present = {row["file"] for row in named.select("file").collect()}
-        for file in sorted({str(one).replace(_LOCAL, _LOCAL_OF_METADATA, 1) for one in listed} - present):
+        for file in _absent(session, listed, named):
             path = unquote(file)
             exists = len(rows) < _LOOKED_UP and Storage(session, path).exists(path)
-            rows.append((file, path, file.rpartition("/")[2], EMPTY if exists else VANISHED))
-    frame = session.createDataFrame(rows, "file string, path string, name string, reason string")
-    return frame.where(is_finished(F.col("name")))
+            reason = EMPTY if exists else VANISHED
+            rows.append({"file": file, "path": path, "name": file.rpartition("/")[2], "reason": reason})
+    return frame_of(session, rows, _WITHOUT_ROWS).where(is_finished(F.col("name")))
+
+
+def _absent(session: SparkSession, listed: Any, named: DataFrame) -> list[str]:
+    """The listed files that are not in ``named``, sorted. Only these leave Java.
+
+    :param listed: Java's array of their names.
+    """
+    jvm: Any = session.sparkContext._jvm
+    texts = getattr(jvm, "org.apache.spark.sql.Encoders").STRING()
+    names = DataFrame(session._jsparkSession.createDataset(jvm.java.util.Arrays.asList(listed), texts).toDF(), session)
+    file = F.replace(F.col("value"), F.lit(_LOCAL), F.lit(_LOCAL_OF_METADATA))
+    absent = names.select(file.alias("file")).join(named.select("file"), "file", "left_anti")
+    return sorted(row["file"] for row in absent.collect())

@@ -25,6 +25,8 @@ from .options import spark_options
 def doctor(landing: str, tables: str, only: tuple[str, ...], as_json: bool, given: dict[str, str]) -> None:
     """Check everything that a run needs, and say what to repair.
 
+    Spark is started only with --only spark, by spark-submit, or if a directory is not on this machine.
+
     Exits with 3 if a check fails; warnings alone are no failure.
     """
     for name, value in (("in", landing), ("out", tables)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import PipelineError, one_line
 from ..files import ARCHIVES, STAGED
+from ..spark.session import GATEWAY
 from .environment import (
     Finding,
     Verdict,
@@ -47,7 +49,11 @@ class Wanted:
 
 
 def examine(wanted: Wanted, only: tuple[str, ...] = ()) -> Iterator[Finding]:
-    """The findings, each as soon as it is known. Spark is started only if no check before it failed."""
+    """The findings, each as soon as it is known.
+
+    Spark is started only if that is selected, if Java already runs because of spark-submit, or if a directory can be
+    reached only by Spark; and only if no check before it failed.
+    """
     heap = (wanted.given or {}).get("spark.driver.memory", "1g")
     landing, tables = _local(wanted.landing), _local(wanted.tables)
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
@@ -68,10 +74,12 @@ def examine(wanted: Wanted, only: tuple[str, ...] = ()) -> Iterator[Finding]:
                 yield finding
     if only and "spark" not in only:
         return
-    if is_fit:
+    if not is_fit:
+        yield bad("spark", "not tried", "repair the failed checks first")
+    elif only or GATEWAY in os.environ or not (_is_here(wanted.landing) and _is_here(wanted.tables)):
         yield from _check_spark(wanted)
     else:
-        yield bad("spark", "not tried", "repair the failed checks first")
+        yield Finding("spark", Verdict.GOOD, "not started", "--only spark starts it, writes a table and reads it")
 
 
 def _local(location: str) -> Path | None:
@@ -79,6 +87,11 @@ def _local(location: str) -> Path | None:
     if location.startswith("file:"):
         return Path("/" + location.removeprefix("file:").lstrip("/"))
     return Path(location) if location and "://" not in location else None
+
+
+def _is_here(location: str) -> bool:
+    """Whether a location needs no Spark to be looked at: it is local, or not given."""
+    return not location or _local(location) is not None
 
 
 def _check_spark(wanted: Wanted) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..bronze import inventory
@@ -15,7 +15,7 @@ from ..bronze.admission import sums, verdicts, with_endings
 from ..bronze.inventory import INVENTORY
 from ..bronze.rejects import REJECTS
 from ..errors import EnvironmentProblem, PipelineError
-from ..local.settled import BEHIND, FOR_GOOD, NOTE, note_of
+from ..local.settled import BEHIND, DIGEST, FOR_GOOD, NOTE, PART, note_of
 from ..reports import BUILT
 from ..reports.thresholds import Given
 from ..silver import ALL as TABLES
@@ -70,18 +70,25 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
 def _note_settled(warehouse: Warehouse, seen: DataFrame, unread: DataFrame) -> None:
     """Note what is in the directory if all of it is settled, so that the next run can end before it starts Spark."""
     storage, note = warehouse.storage, warehouse.storage.join(NOTE)
-    hashes = F.array_join(F.array_sort(F.collect_set("sha256")), "")
     line = F.concat(F.coalesce("length", F.lit(0)).cast("string"), F.lit(" "), F.col("name"))
-    names = F.array_join(F.array_sort(F.collect_list(line)), "\n")
-    (read,) = seen.agg(F.sha2(hashes, 256).alias("hashes")).collect()
-    (others,) = unread.agg(
-        F.sha2(names, 256).alias("names"), F.count_if(~F.col("reason").isin(*FOR_GOOD)).alias("pending")
-    ).collect()
+    read = seen.select("sha256").distinct().agg(*_sums("sha256")).first()
+    named = unread.withColumn("line", F.sha2(line, 256))
+    others = named.agg(*_sums("line"), F.count_if(~F.col("reason").isin(*FOR_GOOD)).alias("pending")).first()
+    assert read is not None and others is not None  # an aggregate has one row
     if others["pending"] or not warehouse.read(INVENTORY).where("NOT settled").isEmpty():
         storage.delete(note)
         return
     entries = [one for one in storage.entries(warehouse.path(INVENTORY)) if not one.name.startswith((".", "_"))]
-    storage.write_text(note, note_of(read["hashes"], others["names"], [(one.name, one.size) for one in entries]))
+    storage.write_text(
+        note, note_of([*map(int, read)], [*map(int, others[:-1])], [(one.name, one.size) for one in entries])
+    )
+
+
+def _sums(digest: str) -> list[Column]:
+    """The sums that ``settled.sums_of`` makes of a column of digests, whatever their number and order."""
+    parts = (F.substring(digest, 1 + place, PART) for place in range(0, DIGEST, PART))
+    numbers = (F.conv(part, 16, 10).cast("decimal(20, 0)") for part in parts)
+    return [F.coalesce(F.sum(number), F.lit(0)).alias(f"sum_{place}") for place, number in enumerate(numbers)]
 
 
 def mark_behind(warehouse: Warehouse) -> None:

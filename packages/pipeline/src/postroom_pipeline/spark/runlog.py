@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from ..errors import one_line
 from ..schema.table import Table
+from .session import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,18 +190,18 @@ def logged_run(
             seconds,
             *(run.counts[what] for what in ("files", "bytes", "rows")),
             dict(run.rejects),
-            run.stages,
+            [{"name": name, "seconds": taken_s} for name, taken_s in run.stages],
             _digest(configuration),
             version("postroom-pipeline"),
             session.version,
         )
-        _append(warehouse, session, row, failed=status != "done")
+        _append(warehouse, session, dict(zip(RUNS.schema.names, row, strict=True)), failed=status != "done")
     progress.say(f"{command}: {run.summary()}, {seconds:.1f} s")
 
 
-def _append(warehouse: Warehouse, session: SparkSession, row: tuple[object, ...], *, failed: bool) -> None:
+def _append(warehouse: Warehouse, session: SparkSession, row: Mapping[str, object], *, failed: bool) -> None:
     try:
-        warehouse.append(RUNS, session.createDataFrame([row], RUNS.schema))
+        warehouse.append(RUNS, frame_of(session, [row], RUNS.schema))
     except Exception:
         if not failed:  # else the first error is the one to report; this one follows from it
             raise

@@ -6,13 +6,14 @@ choice: by spark-submit, ``spark-defaults.conf`` or the command line.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,9 +33,10 @@ from .settings import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 #: Set by spark-submit, which has already started Java.
-_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 #: Spark's names for an application without a name.
 _NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
 _OFTEN_USED: Final = ("functions", "PythonUtils", "PythonSQLUtils")
@@ -66,7 +68,7 @@ def session(application: str, given: Mapping[str, str] | None = None, *, small: 
 def start_session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> SparkSession:
     """Start a session; see ``session``. The caller stops it."""
     chosen = dict(given or {})
-    if _GATEWAY not in os.environ:
+    if GATEWAY not in os.environ:
         os.environ.update(find_java().variables)
         _quieten()
         _add_java_options(*(SMALL_JAVA_OPTIONS if small else JAVA_OPTIONS))
@@ -88,7 +90,7 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
         conf = SparkConf().setAll(list(chosen.items()))
         if conf.get("spark.app.name", "") in _NOT_NAMED:
             conf.setAppName(application)
-        if _GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
+        if GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is on the PATH
         for setting in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
             conf.setIfMissing(setting.name, setting.value)
@@ -196,6 +198,21 @@ def materialized(frame: DataFrame) -> DataFrame:
     run fails, and the next one completes it.
     """
     return frame.localCheckpoint()
+
+
+def frame_of(started: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
+    """A frame of a few rows that this process has. Java reads them as JSON: what ``createDataFrame`` makes of a list
+    needs a Python process on every executor."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
+
+    if not rows:
+        jvm: Any = started.sparkContext._jvm
+        types = getattr(jvm, "org.apache.spark.sql.types.DataType").fromJson(schema.json())
+        return DataFrame(started._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), types), started)
+    text = F.lit(json.dumps([*map(dict, rows)]))
+    return started.range(0, 1, 1, 1).select(F.inline(F.from_json(text, ArrayType(schema), {"mode": "FAILFAST"})))
 
 
 def is_small(place: str) -> bool:

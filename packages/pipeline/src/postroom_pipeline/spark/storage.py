@@ -13,6 +13,8 @@ from ..errors import EnvironmentProblem, one_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: File systems that rename a directory in one step. Object stores copy each file of it and delete the originals.
+_RENAMING: Final = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss")
 #: How many bytes are sent to Java at once.
 _PIECE: Final = 1 << 20
 
@@ -46,6 +48,11 @@ class Storage:
     def kind(self) -> str:
         """The name of the class that implements the file system, for people."""
         return str(self._fs.getClass().getName())
+
+    @property
+    def renames_directories(self) -> bool:
+        """Whether a directory is renamed in one step, so that nobody ever sees a part of it under the new name."""
+        return str(self._path(self.location).toUri().getScheme()) in _RENAMING
 
     def join(self, *names: str) -> str:
         """A path below the location; empty names are skipped."""
@@ -85,6 +92,14 @@ class Storage:
             for one in statuses
         ]
         return sorted(entries, key=lambda entry: entry.name)
+
+    def files_below(self, path: str) -> list[str]:
+        """The relative paths of all files below a directory, sorted; none if it does not exist."""
+        found: list[str] = []
+        for entry in self.entries(path):
+            below = self.files_below(entry.path) if entry.is_directory else [""]
+            found += [f"{entry.name}/{name}".rstrip("/") for name in below]
+        return sorted(found)
 
     def matching(self, pattern: str) -> list[str]:
         """The paths below the location that match a Hadoop pattern: ``{*,*/*}.part``."""
@@ -144,9 +159,10 @@ class Storage:
         self.write_lines(path, [text])
 
     def write_lines(self, path: str, lines: Iterable[str]) -> None:
-        """Write a file of any size as the lines come, completely or not at all: under a hidden name first."""
+        """Write a file of any size as the lines come, completely or not at all: under a hidden name first, except on
+        an object store, where a file appears when it is complete."""
         parent, _, name = path.rpartition("/")
-        hidden = f"{parent}/.{name}.part"
+        hidden = f"{parent}/.{name}.part" if self.renames_directories else path
         self.make_directory(parent)
         with _translated(path):
             stream = self._fs.create(self._path(hidden), True)
@@ -155,8 +171,9 @@ class Storage:
                     stream.write(bytearray(piece))
             finally:
                 stream.close()
-        self.delete(path)
-        self.rename(hidden, path)
+        if hidden != path:
+            self.delete(path)
+            self.rename(hidden, path)
 
     def create_text(self, path: str, text: str) -> bool:
         """Write a new small file. False if the name exists; that file is not changed."""

@@ -2,8 +2,9 @@
 
 Only this module writes tables. A write is staged beside the tables and moved into place by renames when it is complete:
 it replaces a whole table or whole partitions, and a reader sees the old files or the new ones, for a moment perhaps
-none, but never some of them. A run that is killed leaves its staged files; the next run that writes finishes the moves
-if they had begun, and deletes the rest.
+none, but never some of them. Object stores have no rename of directories: there, files are moved one by one, and a
+reader may meanwhile see some of them. A run that is killed leaves its staged files; the next run that writes finishes
+the moves if they had begun, and deletes the rest.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..errors import EnvironmentProblem, Occupied, PipelineError
+from .session import frame_of
 from .storage import Entry, Storage
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Warehouse:
         """
         if not self.exists(table) or self._has_columns_only(table):
             # Spark knows before it starts that a frame with this condition has no row, and leaves out what needs one.
-            return self._session.createDataFrame([], table.schema).where("false")
+            return frame_of(self._session, [], table.schema).where("false")
         reader = self._session.read.schema(table.schema).option("ignoreCorruptFiles", False)
         return reader.parquet(self.path(table)).select(*table.schema.names)
 
@@ -178,10 +180,13 @@ class Warehouse:
     def _plan_and_move(
         self, name: str, table: Table, *, replace: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> None:
-        plan = json.dumps({"table": table.name, "replace": sorted(replace), "remove": sorted(remove)})
+        plan: dict[str, Any] = {"table": table.name, "replace": sorted(replace), "remove": sorted(remove)}
+        if not self.storage.renames_directories:
+            fresh = self.storage.join(STAGING, name, _NEW)
+            plan["files"] = self.storage.files_below(fresh)
         with self._moving:
             self._finish_moves()
-            self.storage.write_text(self.storage.join(STAGING, name, _PLAN), plan)
+            self.storage.write_text(self.storage.join(STAGING, name, _PLAN), json.dumps(plan))
             self._move(name)
 
     def _recover(self) -> None:
@@ -219,7 +224,7 @@ class Warehouse:
     def _put_columns(self, table: Table, target: str) -> None:
         """Write a file without rows for a table without partitions on disk, so that readers get its columns."""
         beside = f"{target}.columns"
-        self._session.createDataFrame([], table.schema).coalesce(1).write.parquet(beside)
+        frame_of(self._session, [], table.schema).coalesce(1).write.parquet(beside)
         (file,) = (entry for entry in self.storage.entries(beside) if entry.name.endswith(".parquet"))
         self.storage.rename(file.path, f"{target}/{_EMPTY}")
 
@@ -241,6 +246,9 @@ class Warehouse:
         """Move staged files into place. A half-done move is completed; repeating it changes nothing."""
         staged = self.storage.join(STAGING, name)
         plan = json.loads(self.storage.read_text(f"{staged}/{_PLAN}"))
+        if "files" in plan:
+            self._move_files(plan, staged)
+            return
         for part in plan["replace"]:
             fresh = "/".join(filter(None, [staged, _NEW, part]))
             if self.storage.exists(fresh):  # else it is already in place
@@ -249,6 +257,26 @@ class Warehouse:
         for part in plan["remove"]:
             self._put_aside(plan["table"], part, staged)
         self.storage.delete(staged)
+
+    def _move_files(self, plan: Mapping[str, Any], staged: str) -> None:
+        """Move staged files into place one by one, for stores that have no rename of directories. The plan names the
+        files, because nothing else tells new from old ones after a kill."""
+        fresh, table, storage = f"{staged}/{_NEW}", plan["table"], self.storage
+        for part in (*plan["replace"], *plan["remove"]):
+            for name in storage.files_below(storage.join(table, part)):
+                path = "/".join(filter(None, [part, name]))
+                if path not in plan["files"]:
+                    storage.delete(storage.join(table, path))
+                    parent = storage.join(table, path.rpartition("/")[0])
+                    if not storage.files_below(parent):
+                        storage.delete(parent)
+        for path in storage.files_below(fresh):
+            target = storage.join(table, path)
+            storage.delete(target)  # what a killed run copied and did not delete
+            storage.rename(f"{fresh}/{path}", target)
+        for part in plan["remove"]:
+            storage.delete(storage.join(table, part))
+        storage.delete(staged)
 
     def _put_aside(self, table: str, part: str, staged: str) -> None:
         place = self.storage.join(table, part)
