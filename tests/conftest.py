@@ -104,10 +104,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
     items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in early))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Thousands of tests stay until the end: the collector of garbage need not look through all of them each time."""
+    gc.disable()
+    collected = yield
     gc.collect()
     gc.freeze()
+    gc.enable()
+    return collected
 
 
 class SparkOnce(LoadFileScheduling):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -28,6 +28,8 @@ pytestmark = pytest.mark.slow
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+#: To shorten a history that fails takes five minutes: in CI it is reported as it is, with what reproduces it.
+PHASES = set(Phase) - ({Phase.shrink, Phase.explain} if os.environ.get("CI") and not LONG else set())
 
 
 def deliveries(sent: Sent) -> list[dict[str, Any]]:
@@ -265,6 +267,7 @@ def _phase(message: Message) -> str:
 History.TestCase.settings = settings(
     max_examples=3000 if LONG else 28,
     stateful_step_count=100 if LONG else 30,
+    phases=PHASES,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

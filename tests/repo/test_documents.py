@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from functools import cache
 
 import click
 import pytest
@@ -36,7 +37,9 @@ def documents(root):
 
 
 def assert_said(text, words):
-    missing = [word for word in words if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)]
+    """The pattern begins with the word, not with what stands before it: that is looked for ten times as fast."""
+    literals = {word: re.escape(word) for word in words}
+    missing = [word for word, it in literals.items() if not re.search(rf"{it}(?<![\w-]{it})(?![\w-])", text)]
     assert not missing, f"not documented: {missing}"
 
 
@@ -136,7 +139,7 @@ def test_links_between_documents_lead_somewhere(root):
             file = (path.parent / name).resolve() if name else path
             assert file.exists(), f"{path}: {target}"
             if anchor:
-                assert anchor in anchors(file.read_text("utf-8")), f"{path}: {target}"
+                assert anchor in anchors(file), f"{path}: {target}"
 
 
 def test_files_that_the_documents_name_exist(root):
@@ -151,9 +154,10 @@ def without_code(text):
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def anchors(text):
+@cache
+def anchors(file):
     """The anchors of a document's headings, as sites that render Markdown create them."""
-    headings = re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", without_code(file.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,8 @@ def test_itself():
 def test_children_of_tests_get_signals_that_the_suite_ignores(processes: str, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TEST)
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_configure\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", processes, "-o", f"pythonpath={ROOT}", "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n", processes, "-o", f"pythonpath={ROOT}"]
     ignoring = ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh"]
-    run = subprocess.run([*ignoring, *command], cwd=tmp_path, capture_output=True, text=True)
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no other plugin, whose start is most of the time
+    run = subprocess.run([*ignoring, *command], cwd=tmp_path, env=alone, capture_output=True, text=True)
     assert "2 passed" in run.stdout, run.stdout + run.stderr

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import site
 import subprocess
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from postroom_client import Client
 from release.building import build, check_wheel
@@ -18,9 +18,6 @@ from release.installing import Environment
 from release.packages import with_siblings
 
 PATIENCE_S = 60
-
-#: What is too large to install for a test: linked from the environment that runs the tests, with all that it brings.
-LARGE = {"pyspark": ("pyspark", "pyspark-*.dist-info", "py4j", "py4j-*.dist-info")}
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +33,8 @@ def wheels(tmp_path_factory, packages):
 
 def install(environment, package, wheels, root):
     """Install a package and all that it needs."""
-    outside = {one for sibling in with_siblings(package) for one in sibling.outside}
-    small = {one for one in outside if not link_large(re.split(r"[^A-Za-z0-9_.-]", one)[0], environment.home)}
-    environment.install(wheels, [package.distribution], small, root / "constraints.txt")
+    link({Requirement(one) for sibling in with_siblings(package) for one in sibling.outside}, environment.home)
+    environment.install(wheels, [package.distribution], (), root / "constraints.txt")
 
 
 def install_alone(home, package, wheels, root):
@@ -108,10 +104,20 @@ def test_the_console_s_wheel_speaks_every_language(wheels):
     assert found == {f"postroom_console/locale/{one}/LC_MESSAGES/postroom-console.mo" for one in ("ja", "ko", "zh")}
 
 
-def link_large(name, home):
-    """Whether the distribution is in the environment by links now; pip finds it there, and checks its version."""
+def link(needed, home):
+    """Link requirements, and theirs in turn, from the environment that runs the tests, where pip has installed them at
+    the versions of ``constraints.txt``. Pip finds the links, and checks the versions."""
     (target,) = home.glob("lib/python*/site-packages")
-    for pattern in LARGE.get(name, ()):
-        (found,) = (path for directory in site.getsitepackages() for path in Path(directory).glob(pattern))
-        (target / found.name).symlink_to(found)
-    return name in LARGE
+    waiting, known = [*needed], {*needed}
+    while waiting:
+        one = waiting.pop()
+        found = distribution(one.name)
+        tops = {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}
+        for top in tops:
+            if not (target / top).is_symlink():
+                (target / top).symlink_to(found.locate_file(top))
+        behind = {Requirement(text) for text in found.requires or ()}
+        extras = [{"extra": extra} for extra in ("", *one.extras)]
+        behind = {one for one in behind if not one.marker or any(map(one.marker.evaluate, extras))} - known
+        waiting += behind
+        known |= behind
