@@ -214,6 +214,7 @@ def test_what_a_crash_has_cut_off_or_damage_has_destroyed_comes_from_the_binlog(
 
 def test_what_is_intact_behind_garbage_is_imported(make_bench: MakeBench, old: SmssStore) -> None:
     kept = old.publish("order", block(b"1"))
+    (old.path / "topic" / "gone").symlink_to("nowhere")
     for path in (old.last_file("order"), old.path / "binlog" / "0.log"):  # as a disk that was full leaves them
         with path.open("ab") as file:
             file.write(struct.pack("<I", 45) + b"1795811484063\t1\t99\t17958" + bytes(2**21))

@@ -92,7 +92,7 @@ class SmssFiles:
     def state(self) -> list[tuple[str, int, int]]:
         """What changes when smss works."""
         found = [path for name in ("binlog", "topic") for path in sorted((self.root / name).rglob("*"))]
-        return [(str(path), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in found]
+        return [(str(path), (stat := path.lstat()).st_size, stat.st_mtime_ns) for path in found]
 
     def topics(self) -> Iterator[tuple[bytes, Path]]:
         """The topics that have a directory: the name, and the directory."""
