@@ -8,33 +8,43 @@ none, each publish is asked for alone.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from postroom_common.errors import CommandError
+from postroom_common.errors import CommandError, PostroomError
 from postroom_common.protocol import BATCH_LIMIT, Command
 
-from ...contract import Daemon, DaemonUnavailable, Principal
+from ...contract import Answer, Daemon, Principal
+
+log = logging.getLogger(__name__)
 
 #: Requests about one topic that are under way at the same time.
 _AT_ONCE: Final = 2
 #: Bytes of records after which a request takes no further publish.
 _ENOUGH_BYTES: Final = 1 << 20
 
+#: Gets the outcome of a publish: None, or what ``Daemon.request`` raises.
+Settle = Callable[[PostroomError | None], None]
+
 
 class _Publish(NamedTuple):
     payload: bytes
     records: int
-    outcome: asyncio.Future[None]
+    settle: Settle
 
 
 class _Flow:
-    """The publishes of one principal to one topic."""
+    """The publishes of one principal to one topic: those that gather, the number of requests that are under way, and
+    whether the next one is about to be sent."""
 
-    __slots__ = ("gathered", "under_way")
+    __slots__ = ("gathered", "is_due", "under_way")
 
     def __init__(self) -> None:
         self.gathered: list[_Publish] = []
         self.under_way = 0
+        self.is_due = False
 
 
 class Appends:
@@ -44,20 +54,21 @@ class Appends:
         self._daemon = daemon
         self._door = door
         self._flows: dict[tuple[Principal, str], _Flow] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def append(self, principal: Principal, topic: str, payload: bytes, records: int) -> None:
-        """Append a payload of so many records. Raises what ``Daemon.request`` raises. A publish that is cancelled may
-        still take effect."""
+    def append(self, principal: Principal, topic: str, payload: bytes, records: int, settle: Settle) -> None:
+        """Append a payload of so many records, and call ``settle`` later."""
         key = principal, topic
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = _Flow()
-        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        flow.gathered.append(_Publish(payload, records, outcome))
-        if flow.under_way < _AT_ONCE:
-            self._send(key, flow)
-        await outcome
+        flow.gathered.append(_Publish(payload, records, settle))
+        self._send_soon(key, flow)
+
+    def _send_soon(self, key: tuple[Principal, str], flow: _Flow) -> None:
+        """Send what has gathered, with what arrives in the same turn of the loop, unless enough is under way."""
+        if flow.under_way < _AT_ONCE and not flow.is_due:
+            flow.is_due = True
+            asyncio.get_running_loop().call_soon(self._send, key, flow)
 
     def _send(self, key: tuple[Principal, str], flow: _Flow) -> None:
         """Send what has gathered, as far as it fits into one request."""
@@ -69,46 +80,35 @@ class Appends:
             records += one.records
             size += len(one.payload)
         publishes, flow.gathered = flow.gathered[:taken], flow.gathered[taken:]
-        flow.under_way += 1
-        task = asyncio.get_running_loop().create_task(self._deliver(key, flow, publishes))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        flow.is_due = False
+        self._ask(key, flow, publishes)
+        if flow.gathered:
+            self._send_soon(key, flow)
 
-    async def _deliver(self, key: tuple[Principal, str], flow: _Flow, publishes: list[_Publish]) -> None:
-        try:
-            error = await self._ask(key, publishes)
-            if isinstance(error, CommandError) and len(publishes) > 1:
-                for one in publishes:
-                    _settle(one, await self._ask(key, [one]))
-            else:
-                for one in publishes:
-                    _settle(one, error)
-        finally:
-            flow.under_way -= 1
-            for one in publishes:
-                one.outcome.cancel()  # those without an outcome: only if this task was cancelled
-            if flow.gathered:
-                self._send(key, flow)
-            elif not flow.under_way and self._flows.get(key) is flow:
-                del self._flows[key]
-
-    async def _ask(self, key: tuple[Principal, str], publishes: list[_Publish]) -> Exception | None:
-        """Append the records of publishes in one request; the error if that is refused."""
+    def _ask(self, key: tuple[Principal, str], flow: _Flow, publishes: Sequence[_Publish]) -> None:
+        """Append the records of publishes in one request."""
         principal, topic = key
-        size = sum(len(one.payload) for one in publishes)
-        request: dict[str, Any] = {"queue": topic, "encoding": "records", "bodyBytes": size}
+        flow.under_way += 1
         bodies = [one.payload for one in publishes]
-        try:
-            await self._daemon.request(principal, Command.APPEND, request, bodies, door=self._door)
-        except (CommandError, DaemonUnavailable) as error:
-            return error
-        return None
+        request: dict[str, Any] = {"queue": topic, "encoding": "records", "bodyBytes": sum(map(len, bodies))}
+        then = partial(self._answered, key, flow, publishes)
+        self._daemon.ask(principal, Command.APPEND, request, bodies, then, door=self._door)
 
-
-def _settle(publish: _Publish, error: Exception | None) -> None:
-    if publish.outcome.done():  # nobody waits for it any more
-        return
-    if error:
-        publish.outcome.set_exception(error)
-    else:
-        publish.outcome.set_result(None)
+    def _answered(
+        self, key: tuple[Principal, str], flow: _Flow, publishes: Sequence[_Publish], outcome: Answer | PostroomError
+    ) -> None:
+        flow.under_way -= 1
+        if isinstance(outcome, CommandError) and len(publishes) > 1:
+            for one in publishes:
+                self._ask(key, flow, [one])
+            return
+        error = None if isinstance(outcome, Answer) else outcome
+        for one in publishes:
+            try:
+                one.settle(error)
+            except Exception:  # the others get their answers all the same
+                log.exception("the answer to a publish cannot be given")
+        if flow.gathered:
+            self._send_soon(key, flow)
+        elif not flow.under_way and self._flows.get(key) is flow:
+            del self._flows[key]

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from postroom_common.errors import CommandError, PostroomError
+
 from ...contract import DaemonUnavailable, Peer, WaitEnded
 from . import texts
 from .codec import ALIVE, OK, SUB_END, Op, Request, RequestReader, encode_error, encode_json
 from .options import Options
 from .replica import Replica
 from .subscription import Subscribers, Subscription, SubscriptionLost, Terms
-from .texts import Refused, TopicGone
+from .texts import Refused, TopicGone, refusal
 from .topics import Topics
 
 #: What a browser begins with (GET, POST, HEAD, OPTIONS): a page could hide requests in what it posts. These are no
@@ -31,6 +33,7 @@ class Conversation:
         self._requests = RequestReader(options.payload_bytes)
         self._is_new = True
         self._is_busy = False
+        self._publishing = (0.0, 0)  # when the publish that is under way began, and its size
         self._subscription: Subscription | None = None
         self._is_replica = False
 
@@ -81,12 +84,43 @@ class Conversation:
             return
         self._peer.expect(0)
         self._is_busy = True
-        self._peer.start(self._execute(request), request.size, is_waiting=request.op in (Op.SUB, Op.REPLICA))
+        refused: Refused | None = None
+        if request.op == Op.PUB and not request.fault:
+            try:
+                self._publish(request)
+                return
+            except Refused as error:
+                refused = error
+        work = self._execute(request, refused)
+        self._peer.start(work, request.size, is_waiting=request.op in (Op.SUB, Op.REPLICA))
 
-    async def _execute(self, request: Request) -> str:
+    def _publish(self, request: Request) -> None:
+        """Begin to publish, which needs no task. Raises ``Refused``."""
+        self._topics.publish(request.topic, request.payload, self._published)
+        self._publishing = self._peer.begin(request.size), request.size
+
+    def _published(self, error: PostroomError | None) -> None:
+        """Answer a publish, whose outcome is there, and go on."""
+        outcome = "ok"
+        if error is None:
+            self._peer.write(OK)
+        elif isinstance(error, CommandError):
+            refused = refusal(error)
+            outcome = refused.kind
+            self._peer.write(encode_error(refused.text))
+        else:
+            outcome = "unavailable"
+            self._peer.write(encode_error(str(error)))
+        began_s, size = self._publishing
+        self._go_on()
+        self._peer.end(outcome, began_s, size)
+
+    async def _execute(self, request: Request, refused: Refused | None) -> str:
         """Execute a request, and answer it. Returns ``ok``, or the kind of error."""
         outcome = "ok"
         try:
+            if refused:
+                raise refused
             if request.op == Op.SUB:
                 await self._stream(request)
             elif request.op == Op.REPLICA:
@@ -106,14 +140,19 @@ class Conversation:
             outcome = "ended"
             self._peer.close()
         self._subscription = None
-        self._is_busy = False
         if self._is_replica:
             self._peer.close()  # its acks may be on their way
-        elif self._peer.is_open:
+        else:
+            self._go_on()
+        return outcome
+
+    def _go_on(self) -> None:
+        """A request is answered: start the next one."""
+        self._is_busy = False
+        if self._peer.is_open:
             self._advance()
             if not self._is_busy:
                 self._peer.resume()
-        return outcome
 
     async def _answer(self, request: Request) -> bytes:
         """The response to a request. Raises ``Refused``."""
@@ -166,11 +205,6 @@ async def _delete(topics: Topics, request: Request) -> bytes:
     return OK
 
 
-async def _publish(topics: Topics, request: Request) -> bytes:
-    await topics.publish(request.topic, request.payload)
-    return OK
-
-
 async def _publish_later(topics: Topics, request: Request) -> bytes:
     await topics.publish_later(request.topic, request.payload, request.number)
     return OK
@@ -191,7 +225,6 @@ async def _list(topics: Topics, request: Request) -> bytes:
 _ANSWERS: Final[dict[int, Callable[[Topics, Request], Coroutine[Any, Any, bytes]]]] = {
     Op.CREATE: _create,
     Op.DELETE: _delete,
-    Op.PUB: _publish,
     Op.DELAY: _publish_later,
     Op.ALIVE: _alive,
     Op.INFO: _info,

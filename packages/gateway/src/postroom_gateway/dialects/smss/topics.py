@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -13,7 +14,7 @@ from postroom_common.protocol import DELAY_MS_LIMIT, WALL_MS_LIMIT, Command
 
 from ...contract import Answer, Daemon, Principal
 from . import texts
-from .appends import Appends
+from .appends import Appends, Settle
 from .codec import count_blocks
 from .texts import Refused, TopicGone, refusal
 
@@ -93,15 +94,12 @@ class Topics:
         while not (await self._ask(Command.DELETE_QUEUE, {"queue": name, "discard": True})).data["deleted"]:
             pass
 
-    async def publish(self, topic: bytes, payload: bytes) -> None:
-        """Append messages to a topic: all of them, or none."""
+    def publish(self, topic: bytes, payload: bytes, settle: Settle) -> None:
+        """Append messages to a topic, all of them or none, and call ``settle`` later."""
         if len(payload) <= _EMPTY_BYTES:
             raise Refused(texts.SHORT_PAYLOAD)
         blocks = _count(payload, texts.WRONG_PAYLOAD)
-        try:
-            await self._appends.append(self._principal, existing(topic), payload, blocks)
-        except CommandError as error:
-            raise refusal(error) from None
+        self._appends.append(self._principal, existing(topic), payload, blocks, settle)
 
     async def publish_later(self, topic: bytes, payload: bytes, delay_ms: int) -> None:
         """Append messages to a topic after a time."""
@@ -202,8 +200,11 @@ class Topics:
 
 def name_of(topic: bytes) -> str | None:
     """The name of a topic; None if it cannot be one. No name is a path, or could be taken for one."""
-    if not 0 < len(topic) <= _NAME_BYTES_LIMIT:
-        return None
+    return _name_of(topic) if 0 < len(topic) <= _NAME_BYTES_LIMIT else None
+
+
+@lru_cache(maxsize=4096)
+def _name_of(topic: bytes) -> str | None:
     try:
         name = topic.decode()
     except UnicodeDecodeError:
