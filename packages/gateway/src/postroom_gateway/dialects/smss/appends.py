@@ -36,14 +36,14 @@ class _Publish(NamedTuple):
 
 
 class _Flow:
-    """The publishes of one principal to one topic: those that gather, the number of requests that are under way, and
-    whether the next one is about to be sent."""
+    """The publishes of one principal to one topic: those that gather, the number of requests that are under way with
+    how many publishes, and whether the next one is about to be sent."""
 
-    __slots__ = ("gathered", "is_due", "under_way")
+    __slots__ = ("gathered", "is_due", "sent", "under_way")
 
     def __init__(self) -> None:
         self.gathered: list[_Publish] = []
-        self.under_way = 0
+        self.under_way = self.sent = 0
         self.is_due = False
 
 
@@ -65,8 +65,11 @@ class Appends:
         self._send_soon(key, flow)
 
     def _send_soon(self, key: tuple[Principal, str], flow: _Flow) -> None:
-        """Send what has gathered, with what arrives in the same turn of the loop, unless enough is under way."""
-        if flow.under_way < _AT_ONCE and not flow.is_due:
+        """Send what has gathered, with what arrives in the same turn of the loop, unless enough is under way. Beside
+        another request, it goes once it is as large: else those who have just got their answers would go one by one."""
+        if flow.is_due or flow.under_way >= _AT_ONCE:
+            return
+        if not flow.under_way or len(flow.gathered) >= flow.sent:
             flow.is_due = True
             asyncio.get_running_loop().call_soon(self._send, key, flow)
 
@@ -89,6 +92,7 @@ class Appends:
         """Append the records of publishes in one request."""
         principal, topic = key
         flow.under_way += 1
+        flow.sent += len(publishes)
         bodies = [one.payload for one in publishes]
         request: dict[str, Any] = {"queue": topic, "encoding": "records", "bodyBytes": sum(map(len, bodies))}
         then = partial(self._answered, key, flow, publishes)
@@ -98,6 +102,7 @@ class Appends:
         self, key: tuple[Principal, str], flow: _Flow, publishes: Sequence[_Publish], outcome: Answer | PostroomError
     ) -> None:
         flow.under_way -= 1
+        flow.sent -= len(publishes)
         if isinstance(outcome, CommandError) and len(publishes) > 1:
             for one in publishes:
                 self._ask(key, flow, [one])
