@@ -57,6 +57,9 @@ class Op(IntEnum):
     LIST = 100
 
 
+#: Used for every request, and slow to look up in their class.
+_SUB: Final = int(Op.SUB)
+_WITH_PAYLOAD: Final = (int(Op.PUB), int(Op.DELAY))
 #: The bytes of numbers behind topic and trace id, before a payload.
 _NUMBERS_BYTES: Final = {Op.SUB: 12, Op.CREATE: 8, Op.DELAY: 8, Op.REPLICA: 8, Op.VALID_LIST: 8}
 
@@ -82,7 +85,7 @@ class RequestReader:
 
     def __init__(self, payload_limit: int) -> None:
         self._payload_limit = payload_limit
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
         self._refused: Request | None = None
         self._dropped_bytes = 0  # how many are still to be dropped of a request that is too large
 
@@ -98,12 +101,16 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Add what has arrived."""
-        self._buffer += data
+        if not self._buffer:
+            self._buffer = data  # most probably one request
+        elif isinstance(self._buffer, bytearray):
+            self._buffer += data
+        else:
+            self._buffer = bytearray(self._buffer) + data
 
     def take_all(self) -> bytes:
         """Everything that has arrived and was not returned; nothing is left."""
-        data = bytes(self._buffer)
-        self._buffer.clear()
+        data, self._buffer = bytes(self._buffer), b""
         return data
 
     def next(self) -> Request | None:
@@ -116,37 +123,44 @@ class RequestReader:
         op, topic_bytes, field, trace_bytes = _HEADER.unpack_from(buffer)
         start = HEADER_BYTES + topic_bytes + trace_bytes
         numbers_bytes = _NUMBERS_BYTES.get(op, 0)
-        has_timeout = op == Op.SUB and buffer[4] == 1
+        has_timeout = op == _SUB and buffer[4] == 1
         if has_timeout:
             numbers_bytes += 8
-        payload_bytes = field if op in (Op.PUB, Op.DELAY) else 0
+        payload_bytes = field if op in _WITH_PAYLOAD else 0
         limit = self._payload_limit
         payload_start = start + numbers_bytes
-        if op == Op.SUB:
+        if op == _SUB:
             if len(buffer) < payload_start:
                 return None
             payload_bytes = _U32.unpack_from(buffer, payload_start - 4)[0]
             limit = WHO_BYTES_LIMIT
         end = payload_start + payload_bytes
         if payload_bytes > limit:
-            what = "the name of the subscriber" if op == Op.SUB else "the payload"
+            what = "the name of the subscriber" if op == _SUB else "the payload"
             self._refused = Request(op, b"", fault=f"{what} has {payload_bytes:,} bytes; the limit is {limit:,}")
             self._dropped_bytes = end
             return self._drop()
         if len(buffer) < end:
             return None
-        with memoryview(buffer) as view:
-            topic = bytes(view[HEADER_BYTES : HEADER_BYTES + topic_bytes])
-            payload = bytes(view[payload_start:end])
+        topic = bytes(buffer[HEADER_BYTES : HEADER_BYTES + topic_bytes])
+        payload = bytes(memoryview(buffer)[payload_start:end])
         number = _I64.unpack_from(buffer, start)[0] if numbers_bytes else 0
         ack_timeout_ns = _I64.unpack_from(buffer, start + 8)[0] if has_timeout else 0
-        batch = buffer[3] or 1 if op == Op.SUB else 1
-        del buffer[:end]
+        batch = buffer[3] or 1 if op == _SUB else 1
+        self._drop_first(end)
         return Request(op, topic, number, payload, batch, ack_timeout_ns, "", end)
+
+    def _drop_first(self, count: int) -> None:
+        if count == len(self._buffer):
+            self._buffer = b""
+        elif isinstance(self._buffer, bytearray):
+            del self._buffer[:count]
+        else:
+            self._buffer = self._buffer[count:]
 
     def _drop(self) -> Request | None:
         dropped = min(self._dropped_bytes, len(self._buffer))
-        del self._buffer[:dropped]
+        self._drop_first(dropped)
         self._dropped_bytes -= dropped
         if self._dropped_bytes:
             return None

@@ -20,6 +20,8 @@ from .topics import Topics
 #: What a browser begins with (GET, POST, HEAD, OPTIONS): a page could hide requests in what it posts. These are no
 #: commands.
 _HTTP: Final = (b"G", b"P", b"H", b"O")
+#: Used for every request, and slow to look up in its class.
+_PUB: Final = int(Op.PUB)
 
 
 class Conversation:
@@ -85,7 +87,7 @@ class Conversation:
         self._peer.expect(0)
         self._is_busy = True
         refused: Refused | None = None
-        if request.op == Op.PUB and not request.fault:
+        if request.op == _PUB and not request.fault:
             try:
                 self._publish(request)
                 return
