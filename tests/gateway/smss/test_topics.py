@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 
 import pytest
@@ -147,6 +148,16 @@ def test_a_client_that_does_not_wait_for_answers_gets_them_in_order(topic, conne
     connection.send(b"".join(requests))
     assert [connection.receive().code for _ in range(1000)] == [200, 201] * 500
     assert bodies(connection, topic, 500) == [b"m%d" % number for number in range(500)]
+
+
+def test_a_client_that_sends_nothing_more_gets_the_answers_to_all_its_publishes(topic, connect):
+    connection, name = connect(), topic.encode()
+    wrong = pub_request(name, b"\0" * 20)
+    connection.send(b"".join(wrong if number % 5 == 2 else pub_request(name, block(b"x")) for number in range(300)))
+    connection.socket.shutdown(socket.SHUT_WR)
+    assert [connection.receive().code for _ in range(300)] == [400 if number % 5 == 2 else 200 for number in range(300)]
+    assert connection.socket.recv(1) == b""
+    assert len(bodies(connect(), topic, 240)) == 240
 
 
 def test_a_delayed_message_comes_when_it_is_due(publisher, topic, connect):
