@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from postroom_daemon.cli import main
 from postroom_daemon.maintenance.import_cpp import CppImport, ImportRefused, check_cpp, import_cpp
 from postroom_daemon.model.facts import history_fact
 from postroom_daemon.platform.files import Files
+from postroom_daemon.root.cpp_data import is_cpp_database
 from postroom_daemon.root.open_root import Sources, StartError
 from tests.conformance.bench import Bench, CountedIds, picture
 from tests.crash.faults import FewerCalls, Killed
@@ -485,6 +488,15 @@ def test_an_unusable_database_is_refused_and_left_alone(make_bench: MakeBench) -
     with pytest.raises(ImportRefused, match=r"none of its 2 rows can be used \(the first: its body is missing\)"):
         import_into(bench)
     assert not before(bench).exists() and not bench.segments() and not bench.quarantined()
+
+
+def test_a_database_that_a_daemon_has_for_itself_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "yirangmq.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("PRAGMA journal_mode = wal; PRAGMA locking_mode = exclusive; CREATE TABLE kv (key)")
+        asked = time.monotonic()
+        assert not is_cpp_database(path, "kv", "msg")
+        assert time.monotonic() - asked < 4
 
 
 def test_older_tables_have_the_reason_of_a_dead_letter_in_its_value(make_bench: MakeBench) -> None:

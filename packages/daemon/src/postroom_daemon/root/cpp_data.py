@@ -29,6 +29,8 @@ _MSG_COLUMNS: Final = {"queue", "state", "priority", "available_at", "lease_unti
 _MESSAGE_FILE: Final = re.compile(r"[0-9A-F]{4}(-[0-9A-F]{4}){4}\.json")
 #: Directories of its filesystem backend for facts about messages, and the beginning of the names of policies.
 LEASES_DIR, DELAYS_DIR, POLICY_PREFIX = "leases", "delayed", "policy_"
+#: Wait for a database that is locked (s): only a daemon of ours locks one for longer, and the root is refused for that.
+BUSY_S: Final = 0.2
 #: A journal with no events but these has no messages and no settings of queues.
 _NOTHING_DONE: Final = frozenset(
     {EventType.EPOCH_STARTED, EventType.CLOCK_MARKED, EventType.ANSWERED, EventType.GAP, EventType.LOSS_ACCEPTED}
@@ -127,7 +129,7 @@ def _has_cpp_tables(path: Path, mode: str, kv: str, msg: str) -> bool:
         return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
 
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as db:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=BUSY_S, uri=True)) as db:
             if db.execute("PRAGMA user_version").fetchone()[0]:
                 return False
             found = columns(msg)
