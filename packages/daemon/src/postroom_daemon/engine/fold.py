@@ -16,7 +16,7 @@ from ..model.facts import FACT_DAMAGE, FACT_LOSSES, with_damage, with_loss
 from ..model.observer import UNOBSERVED, Observers
 from ..stores.base import Store
 from ..stores.errors import NotStored, StoreError
-from .fold_logs import fold_into_files
+from .fold_logs import append_to_files, append_to_record, fold_into_files
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, note_name, queue_of
 
@@ -32,7 +32,8 @@ def apply(event: Event, store: Store) -> None:
 
 def apply_new(events: list[Event], store: Store, observers: Observers) -> None:
     """Fold new events, whose ids follow each other, and show ``observers`` the changes. Those of one type about
-    messages of one queue are folded together. Raises as ``apply``, but some may have changed the store."""
+    messages of one queue, or records of one log, are folded together. Raises as ``apply``, but some may have changed
+    the store."""
     at, count = 0, len(events)
     while at < count:
         first, end = events[at], at + 1
@@ -46,7 +47,7 @@ def apply_new(events: list[Event], store: Store, observers: Observers) -> None:
 
 
 def _apply(events: list[Event], store: Store, observers: Observers) -> None:
-    """Fold events of one type about messages of one queue, or a single event of any type."""
+    """Fold events of one type about messages of one queue or records of one log, or a single event of any type."""
     event = events[0]
     event_id, type_ = event["id"], event["type"]
     if event_id != store.applied + 1:
@@ -62,6 +63,11 @@ def _apply(events: list[Event], store: Store, observers: Observers) -> None:
         if not (recovery.replaying and recovery.already_applied(event)):
             of_messages(events, store, observers)
         _count(events, type_, store)
+    elif type_ == EventType.APPENDED:
+        store.folding = event_id
+        if not (store.recovery.replaying and store.recovery.already_applied(event)):
+            append_to_record(events, store)
+        append_to_files(events, store.logs)
     elif type_ in OF_QUEUES:
         store.folding = event_id
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
@@ -133,6 +139,6 @@ def _count(events: Sequence[Event], type_: str, store: Store) -> None:
 
 
 #: Types of which several events are folded together.
-_TOGETHER: Final = frozenset({EventType.PUBLISHED, EventType.LEASED, EventType.ACKED})
+_TOGETHER: Final = frozenset({EventType.PUBLISHED, EventType.LEASED, EventType.ACKED, EventType.APPENDED})
 #: The name in a queue's totals by type of event.
 _TOTALS: Final[dict[str, str]] = {type_: type_.value for type_ in COUNTED_TYPES}

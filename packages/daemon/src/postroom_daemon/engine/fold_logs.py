@@ -7,7 +7,7 @@ The two are at different events after a crash: the record follows ``store.applie
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from postroom_common.events import Event, EventType
@@ -18,6 +18,9 @@ from ..model.records import QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored
 from ..stores.log.contract import Logs
+
+#: Its count in the totals of a queue.
+_APPENDED: Final = EventType.APPENDED.value
 
 
 def log_of(event: Event, store: Store) -> tuple[QueueRecord, LogRecord]:
@@ -34,11 +37,15 @@ def log_of(event: Event, store: Store) -> tuple[QueueRecord, LogRecord]:
     return record, record.log
 
 
-def _appended(event: Event, store: Store) -> None:
-    record, log = log_of(event, store)
-    if log.append(position_of(event), record_bytes(event["record"])):
-        record.used = event["engineMs"]
-        record.total(EventType.APPENDED.value)
+def append_to_record(events: Sequence[Event], store: Store) -> None:
+    """Fold events that append to one log into its record."""
+    record, log = log_of(events[0], store)
+    append, appended = log.append, 0
+    for event in events:
+        appended += append(position_of(event), record_bytes(event["record"]))
+    if appended:
+        record.used = events[-1]["engineMs"]
+        record.totals[_APPENDED] = record.totals.get(_APPENDED, 0) + appended
 
 
 def _trimmed(event: Event, store: Store) -> None:
@@ -53,9 +60,8 @@ def _reader_deleted(event: Event, store: Store) -> None:
     log_of(event, store)[1].readers.pop(event["reader"], None)
 
 
-#: The fold into the record of a log.
+#: The fold into the record of a log, but for ``append_to_record``.
 OF_LOGS: Final[dict[str, Callable[[Event, Store], None]]] = {
-    EventType.APPENDED: _appended,
     EventType.TRIMMED: _trimmed,
     EventType.READER_MOVED: _reader_moved,
     EventType.READER_DELETED: _reader_deleted,
@@ -72,11 +78,6 @@ def _delete_files(event: Event, logs: Logs) -> None:
         logs.delete(event["log"])
 
 
-def _append_record(event: Event, logs: Logs) -> None:
-    logs.create(event["log"], event["queue"])  # if the event that created it was lost to damage
-    logs.append(event["log"], position_of(event), event["wallMs"], a2b_base64(event["record"]))
-
-
 def _trim_records(event: Event, logs: Logs) -> None:
     logs.trim(event["log"], event["before"], event["records"], event["bytes"])
 
@@ -85,13 +86,24 @@ def _trim_records(event: Event, logs: Logs) -> None:
 _OF_FILES: Final[dict[str, Callable[[Event, Logs], None]]] = {
     EventType.QUEUE_CREATED: _create_files,
     EventType.QUEUE_DELETED: _delete_files,
-    EventType.APPENDED: _append_record,
     EventType.TRIMMED: _trim_records,
 }
 
 
+def append_to_files(events: Sequence[Event], logs: Logs) -> None:
+    """Fold events that append to one log into its files, but for those that were before. Raises ``StoreError``."""
+    number, append, applied = events[0]["log"], logs.append, logs.applied
+    if events[-1]["id"] <= applied:
+        return
+    logs.create(number, events[0]["queue"])  # if the event that created it was lost to damage
+    for event in events:
+        if event["id"] > applied:
+            append(number, position_of(event), event["wallMs"], a2b_base64(event["record"]))
+
+
 def fold_into_files(event: Event, logs: Logs) -> None:
     """Fold an event into the files of logs, unless it was before, or is about something else. Raises ``StoreError``."""
-    fold = _OF_FILES.get(event["type"])
-    if fold and event["id"] > logs.applied:
-        fold(event, logs)
+    if event["type"] == EventType.APPENDED:
+        append_to_files([event], logs)
+    elif event["id"] > logs.applied and event["type"] in _OF_FILES:
+        _OF_FILES[event["type"]](event, logs)
