@@ -82,6 +82,18 @@ class Daemon(Protocol):
         """Send a command that does not wait, and call ``then`` with the answer, or with what ``request`` raises,
         possibly at once. For requests of which there are many: this takes less CPU than a task that awaits."""
 
+    def ask_waiting(
+        self,
+        principal: Principal,
+        command: str,
+        payload: dict[str, Any],
+        then: Callable[[Answer | PostroomError], None],
+        *,
+        door: str,
+    ) -> Callable[[], None]:
+        """As ``ask``, for a command that waits for a message for ever. Returns what gives the wait up: ``then`` is not
+        called any more, and a lease that still comes is returned."""
+
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
 
@@ -176,12 +188,12 @@ class Caller(Protocol):
         wait for a message; then it does not count as one of too many. An exception is logged, and closes the
         connection."""
 
-    def begin(self, size: int) -> float:
-        """Count a request of ``size`` bytes that is executed without a task, and does not wait. Returns when it began,
-        by the loop's clock."""
+    def begin(self, size: int, is_waiting: bool = False) -> float:
+        """Count a request of ``size`` bytes that is executed without a task. ``is_waiting`` is as for ``start``.
+        Returns when it began, by the loop's clock."""
 
-    def end(self, outcome: str, began_s: float, size: int) -> None:
-        """A request that was begun is answered, or continues as a task (``outcome`` is "" then)."""
+    def end(self, outcome: str, began_s: float, size: int, is_waiting: bool = False) -> None:
+        """A request that was begun is answered; ``outcome`` is "" if it was not, or continues as a task."""
 
 
 class Peer(Caller, Protocol):
@@ -261,6 +273,9 @@ class MessageHandler(Protocol):
 
     def received(self, message: bytes) -> None:
         """A text message has arrived, which may be no UTF-8. ``UnicodeDecodeError`` closes the connection."""
+
+    def lost(self) -> None:
+        """The connection has ended."""
 
 
 class MessageDialect(Protocol):

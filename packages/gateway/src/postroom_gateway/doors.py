@@ -65,3 +65,5 @@ class _NoDaemon:
     def ask(self, *arguments: Any, **named: Any) -> Any:
         """As ``Daemon.ask``."""
         raise AssertionError("a check asks no daemon")
+
+    ask_waiting = ask

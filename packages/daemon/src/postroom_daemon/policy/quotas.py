@@ -136,7 +136,7 @@ class Quotas:
     def check_rate(self, account: Account, now: int) -> None:
         """Count a request that arrived at ``now`` (engine ms). Raises ``OverQuota`` if requests arrive too fast."""
         most = self._of(account)
-        if most.rate and self.applies(account):
+        if most.rate and account not in self.exempt:
             name = str(account)
             wait_ms = self._rates.wait_ms(name, most.rate, 1, now)
             if wait_ms:

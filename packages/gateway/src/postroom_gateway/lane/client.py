@@ -102,11 +102,69 @@ class Lane:
         else:
             self._first.send(pending)
 
+    def ask_waiting(
+        self,
+        principal: Principal,
+        command: str,
+        payload: dict[str, Any],
+        then: Callable[[Answer | PostroomError], None],
+        *,
+        door: str,
+    ) -> Callable[[], None]:
+        """As ``Daemon.ask_waiting``."""
+        envelope = {"command": command, "as": principal.account, "door": door}
+        payload = {**payload, "waitMs": WAIT_MS_LIMIT}
+        link, pending = self._first, _NOTHING
+
+        def give_up() -> None:
+            if self._waits.pop(pending.request_id, None):
+                pending.future = _Call(_ignore)
+                self._abandon(link, pending, envelope)
+
+        def answered(outcome: Answer | PostroomError) -> None:
+            del self._waits[pending.request_id]
+            if isinstance(outcome, Answer):
+                if outcome.data.get("message"):
+                    then(outcome)
+                else:
+                    begin()
+            elif isinstance(outcome, CommandError):
+                # A repeated request whose lease was returned, because the first answer could not be delivered.
+                if outcome.code == ErrorCode.LEASE_EXPIRED and pending.is_sent_again:
+                    begin()
+                else:
+                    then(outcome)
+            else:
+                pending.future = _Call(_ignore)
+                self._abandon(link, pending, envelope)
+                then(WaitEnded("the gateway stops") if self._is_stopping else outcome)
+
+        def begin() -> None:
+            nonlocal link, pending
+            if self._is_stopping:
+                then(WaitEnded("the gateway stops"))
+                return
+            link = self._link_for_wait()
+            pending = self._pending({**envelope, "payload": payload}, (), _Call(answered))
+            pending.until_s = pending.since_s + WAIT_MS_LIMIT / 1000
+            pending.waits_until_s = inf
+            self._waits[pending.request_id] = (link, pending)
+            link.send(pending)
+
+        if len(self._waits) >= self.waiting_limit:
+            then(self._too_many_waits())
+        else:
+            begin()
+        return give_up
+
+    def _too_many_waits(self) -> DaemonUnavailable:
+        return DaemonUnavailable(f"{len(self._waits)} requests wait for a message already: try again later")
+
     async def _wait(self, envelope: dict[str, Any], wait_ms: int | None) -> Answer:
         """The answer to a request that may wait for a message (None: for ever), asked for in as many steps as the
         daemon's limit of one wait needs. While there is no daemon, it waits on for that."""
         if len(self._waits) >= self.waiting_limit:
-            raise DaemonUnavailable(f"{len(self._waits)} requests wait for a message already: try again later")
+            raise self._too_many_waits()
         left_ms = inf if wait_ms is None else wait_ms
         until_s = self._loop.time() + left_ms / 1000
         while True:
@@ -165,11 +223,9 @@ class Lane:
         return outcome
 
     def _on_answer(self, pending: Pending, header: dict[str, Any], body: bytes) -> None:
-        if type(pending.future) is _Call:
-            pending.future.set_result((header, body))
-        elif pending.on_late:
+        if pending.on_late:
             pending.on_late(header)
-        elif not pending.future.done():
+        elif type(pending.future) is _Call or not pending.future.done():
             pending.future.set_result((header, body))
         else:
             pending.missed = header
@@ -182,8 +238,7 @@ class Lane:
         if envelope["command"] not in _WAITING:
             return
         future = pending.future
-        assert isinstance(future, asyncio.Future)
-        if future.done() and not future.cancelled() and not future.exception():
+        if isinstance(future, asyncio.Future) and future.done() and not future.cancelled() and not future.exception():
             pending.missed = future.result()[0]
         if pending.missed:
             self._return_undelivered(pending.missed, envelope)
@@ -329,6 +384,10 @@ class _Call:
 
 def _ignore(outcome: Answer | PostroomError) -> None:
     """Nobody is interested."""
+
+
+#: Stands where nothing was sent.
+_NOTHING: Final = Pending("", b"", _Call(_ignore), 0.0)
 
 
 def _outcome(header: dict[str, Any], body: bytes) -> Answer | CommandError:

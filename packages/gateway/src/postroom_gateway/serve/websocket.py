@@ -85,14 +85,14 @@ class WebSocketHandler:
         self._connection.expect(0)  # what follows has its own time to be complete
         return self._connection.start(work, size, is_waiting)
 
-    def begin(self, size: int) -> float:
+    def begin(self, size: int, is_waiting: bool = False) -> float:
         """As ``Caller.begin``."""
         self._connection.expect(0)
-        return self._connection.begin(size)
+        return self._connection.begin(size, is_waiting)
 
-    def end(self, outcome: str, began_s: float, size: int) -> None:
+    def end(self, outcome: str, began_s: float, size: int, is_waiting: bool = False) -> None:
         """As ``Caller.end``."""
-        self._connection.end(outcome, began_s, size)
+        self._connection.end(outcome, began_s, size, is_waiting)
 
     def send(self, message: bytes) -> None:
         """As ``MessagePeer.send``."""
@@ -151,6 +151,8 @@ class WebSocketHandler:
         """As ``StreamHandler.lost``."""
         if self._timer:
             self._timer.cancel()
+        if self._handler:
+            self._handler.lost()
 
     def _write(self) -> bool:
         """Write what the protocol has to say. Whether that was its last word."""

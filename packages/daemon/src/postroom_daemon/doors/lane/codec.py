@@ -27,6 +27,8 @@ def take_bodies(command: str, payload: dict[str, Any], body: bytes) -> CommandEr
     """Put the bodies of a frame, as bytes, into the payload that describes them, where the mailbox has ``message``.
     Returns what is wrong with them."""
     messages = payload.get("messages")
+    if not body and "bodyBytes" not in payload and type(messages) is not list:
+        return None
     described = [payload, *(messages if type(messages) is list else ())]
     described = [one for one in described if type(one) is dict and "bodyBytes" in one]
     if not (described or body):

@@ -7,7 +7,7 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from postroom_common.lane import Frame, FrameReader
+from postroom_common.lane import PREFIX_BYTES, Frame, FrameReader
 
 from ...model.request import Answer, Request
 
@@ -82,8 +82,10 @@ class Connection:
         """The next frame that has arrived. Raises ``FrameTooLarge``."""
         frame = self.reader.next()
         if frame:
-            self.user.held_bytes -= frame.size_on_wire
-            self._has_completed()
+            user = self.user
+            user.held_bytes -= PREFIX_BYTES + len(frame.header) + len(frame.body)
+            if user.completing is self:
+                user.completing = None
         return frame
 
     def may_complete(self) -> bool:

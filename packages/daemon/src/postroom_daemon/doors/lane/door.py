@@ -310,12 +310,15 @@ class Lane(Door):
         reader, limits, end = connection.reader, self._limits, turn.left - most
         while not connection.ends:
             try:
-                if limits.is_full(connection) or (limits.has_enough(connection) and not self._may_cancel(connection)):
+                is_near = limits.is_near(connection)
+                if is_near and (
+                    limits.is_full(connection) or (limits.has_enough(connection) and not self._may_cancel(connection))
+                ):
                     self._full.add(connection.fd)
                     break
                 if turn.left <= end:
                     return True
-                if limits.expects_enough(connection):
+                if is_near and limits.expects_enough(connection):
                     self._unread[connection.fd] = connection
                     return False
                 frame = connection.next_frame()
@@ -326,8 +329,8 @@ class Lane(Door):
             except FrameTooLarge as error:
                 self._refuse(connection, CommandError(ErrorCode.MESSAGE_TOO_LARGE, str(error)))
                 return False
-            except CommandError as error:
-                self._refuse(connection, error)
+            except CommandError as refused:
+                self._refuse(connection, refused)
                 return False
             if request:
                 turn.requests.append(request)

@@ -34,6 +34,16 @@ class Limits:
         if connection.user.connections > most:
             raise CommandError(ErrorCode.QUOTA_EXCEEDED, f"uid {connection.uid} has {most} connections: close some")
 
+    def is_near(self, connection: Connection) -> bool:
+        """Whether any limit of a connection or its user, with what is expected in this turn, may be reached."""
+        user, settings = connection.user, self.settings
+        return (
+            len(connection.requests) >= settings.lane_requests
+            or connection.request_bytes >= settings.limits_request_bytes
+            or connection.unsent_bytes + connection.expected_bytes >= _UNSENT_BYTES_LIMIT
+            or user.held_bytes + user.expected_bytes >= settings.lane_user_bytes
+        )
+
     def is_full(self, connection: Connection) -> bool:
         """Whether a connection, or its user, has so much in memory that nothing more is read from it."""
         return connection.unsent_bytes >= _UNSENT_BYTES_LIMIT or (

@@ -117,7 +117,8 @@ def _part_set(context: Context, entry: Entry, stored: dict[str, Any], part: Part
     """The event that sets a part of a message. Raises ``CommandError``."""
     policy, now = policy_of(context, entry.queue), context.now
     number = stored["parts"].index(part.name) + 1
-    before = context.store.facts.get(part_fact(entry.key, number))
+    is_empty = entry.unset == entry.parts
+    before = None if is_empty else context.store.facts.get(part_fact(entry.key, number))
     content = orjson.dumps(part.stored())
     size = entry.size + len(content) - (len(orjson.dumps(before)) if before else 0)
     made = about(EventType.PART_SET, entry) | {"part": number, "bytes": size}

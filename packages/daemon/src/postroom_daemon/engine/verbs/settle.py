@@ -99,7 +99,9 @@ def activate(context: Context, fields: Fields) -> Decision:
     raises, ERR_INVALID_REQUEST for an unknown ``payloadAs``, and ``BodyLost`` or ``BodyUnread``."""
     check_payload_as(fields)
     entry = leased_message(context, fields)
-    context.store.bodies.message(entry)
+    context.store.bodies.envelope(entry.key)
+    if entry.parts:
+        context.store.bodies.appended(entry)
     if entry.phase != ORDERED:
         shown = entry.lease_until, entry.attempt, fields["payloadAs"], context.store, context.policies, context.now
         return Decision(data=delivery_to_wire(entry, *shown))

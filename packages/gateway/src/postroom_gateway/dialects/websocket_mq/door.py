@@ -14,6 +14,7 @@ from ...contract import Answer, Daemon, DaemonUnavailable, MessagePeer, WaitEnde
 from .errors import RpcError, aborted, internal, unavailable, wrong_argument
 from .methods import METHODS, ORDER, refusal
 from .options import read_options
+from .orders import Order
 from .queues import Ordered, Queues, Step
 from .rpc import Abort, Call, Request, encode_batch, encode_error, encode_result, read_message
 from .turns import Scope, Turn, Turns
@@ -83,8 +84,10 @@ class Conversation:
         self._queues = queues
         self._turns = Turns()
         self._places = asyncio.Semaphore(_AT_ONCE)
-        #: The requests that wait and may be aborted.
-        self._signals: dict[str, Signal] = {}
+        #: The orders that are executed without a task.
+        self._orders: set[Order] = set()
+        #: What aborts the requests that wait.
+        self._aborts: dict[str, Signal | Order] = {}
 
     def received(self, message: bytes) -> None:
         """As ``MessageHandler.received``."""
@@ -92,9 +95,9 @@ class Conversation:
         if asked is None:
             return
         if isinstance(asked, Abort):
-            signal = self._signals.pop(asked.id, None)
-            if signal:  # else it was answered already: clients send such aborts after each call with a timeout
-                signal.abort()
+            waiting = self._aborts.pop(asked.id, None)
+            if waiting:  # else it was answered already: clients send such aborts after each call with a timeout
+                waiting.abort()
             return
         turns = self._first_turns(asked)
         if len(turns) == 1 and not asked.is_batch and turns[0].has_come:
@@ -103,12 +106,29 @@ class Conversation:
             if method and method.step:
                 self._begin(asked.id, method.step, call.params, turns[0], len(message))
                 return
+            if call.name == ORDER:
+                turns[0].end()  # nobody waits for a wait
+                order = Order(self._peer, self._queues, asked.id, len(message), self._order_ended)
+                self._orders.add(order)
+                self._aborts[asked.id] = order
+                order.begin(call.params)
+                return
         orders = sum(call.name == ORDER for call in asked.calls)
         signal = Signal()
         if orders:
-            self._signals[asked.id] = signal
+            self._aborts[asked.id] = signal
         only_waits = 0 < orders == len(asked.calls)
         self._peer.start(self._respond(asked, signal, turns), len(message), is_waiting=only_waits)
+
+    def lost(self) -> None:
+        """As ``MessageHandler.lost``."""
+        for order in list(self._orders):
+            order.give_up()
+
+    def _order_ended(self, order: Order) -> None:
+        self._orders.discard(order)
+        if self._aborts.get(order.request_id) is order:
+            del self._aborts[order.request_id]
 
     def _first_turns(self, request: Request) -> list[Turn]:
         """The turns of the calls of a request, as many as are known; none if none of them will be executed. All have
@@ -143,11 +163,13 @@ class Conversation:
     def _answered(self, begun: _Begun, step: Step, outcome: Answer | PostroomError) -> None:
         """The daemon has answered."""
         if isinstance(outcome, Answer):
+            result: bytes | RpcError
             try:
-                self._end(begun, step.result(outcome))
+                result = step.result(outcome)
             except Exception:
                 log.exception("a request failed: %s", step.command)
-                self._end(begun, internal())
+                result = internal()
+            self._end(begun, result)
         elif isinstance(outcome, CommandError) and self._peer.is_open:
             _, _, size, began_s = begun
             self._peer.start(self._explain(begun, step, outcome), size)
@@ -187,8 +209,8 @@ class Conversation:
         except WaitEnded:  # the gateway stops, and closes the connection: the client asks again
             return "ended"
         finally:
-            if self._signals.get(request.id) is signal:
-                del self._signals[request.id]
+            if self._aborts.get(request.id) is signal:
+                del self._aborts[request.id]
             if ordered and not is_answered:  # if this fails, they wait again when their time is over
                 await asyncio.gather(*map(self._queues.return_undelivered, ordered), return_exceptions=True)
 

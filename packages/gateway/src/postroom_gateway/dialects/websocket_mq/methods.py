@@ -170,7 +170,12 @@ def _set_message_slot(queues: Queues, params: Params) -> Step:
 
 
 async def _order_message(queues: Queues, params: Params) -> Ordered:
-    return await queues.order(_queue(params), _wants_lease(params, 1))
+    return await queues.order(*order_of(params))
+
+
+def order_of(params: Params) -> tuple[str, bool]:
+    """The queue of an ``orderMessage``, and whether the lease id is wanted. Raises ``RpcError``."""
+    return _queue(params), _wants_lease(params, 1)
 
 
 def _get_message(queues: Queues, params: Params) -> Step:

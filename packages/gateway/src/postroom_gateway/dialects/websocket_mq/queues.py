@@ -14,6 +14,7 @@ from postroom_common.websocket_mq import MqState
 from ...contract import Answer, Daemon, Principal
 from . import configuration
 from .errors import (
+    RpcError,
     bad_state,
     duplicate_message,
     duplicate_message_id,
@@ -31,6 +32,7 @@ _OTHER_STATE: Final = (ErrorCode.BAD_STATE, ErrorCode.LEASE_EXPIRED, ErrorCode.L
 _PAGE: Final = 1000
 #: Number of commands about single messages that are sent before their answers have come.
 _AT_ONCE: Final = 128
+_ORDER: Final = {"mustExist": True, "payloadAs": "none"}
 _JSON: Final = {"encoding": "json", "contentType": JSON_TYPE}
 #: A value of JSON that the daemon does not take as such.
 _JSON_TEXT: Final = {"encoding": "text", "contentType": JSON_TYPE}
@@ -43,6 +45,11 @@ class Ordered(NamedTuple):
     message_key: str
     lease_id: str
     with_lease: bool = False
+
+    @property
+    def returned(self) -> dict[str, Any]:
+        """The payload of the command that returns it, as if it had never been ordered."""
+        return {"messageKey": self.message_key, "leaseId": self.lease_id, "undelivered": True}
 
     def encoded(self) -> bytes:
         """What the client gets."""
@@ -209,20 +216,34 @@ class Queues:
     async def order(self, queue: str, with_lease: bool) -> Ordered:
         """Lease the next message, or wait for one, however long. Raises ``QueueNotFound``, also if the queue is removed
         meanwhile."""
-        payload = {"queue": queue, "mustExist": True, "payloadAs": "none"}
         try:
-            data = (await self._ask(Command.CONSUME_NEXT, payload, wait_ms=None)).data
+            answer = await self._ask(Command.CONSUME_NEXT, _ORDER | {"queue": queue}, wait_ms=None)
         except CommandError as error:
-            if error.code == ErrorCode.QUEUE_NOT_FOUND:
-                raise queue_not_found() from None
-            raise
-        return Ordered(id_of(data["message"]), data["lease"]["messageKey"], data["lease"]["leaseId"], with_lease)
+            raise _not_ordered(error) from None
+        return _ordered(answer, with_lease)
+
+    def begin_order(
+        self, queue: str, with_lease: bool, then: Callable[[Ordered | PostroomError | RpcError], None]
+    ) -> Callable[[], None]:
+        """Begin an ``order``; ``then`` gets what that returns or raises. Returns what ends it without that."""
+
+        def answered(outcome: Answer | PostroomError) -> None:
+            if isinstance(outcome, Answer):
+                then(_ordered(outcome, with_lease))
+            else:
+                then(_not_ordered(outcome) if isinstance(outcome, CommandError) else outcome)
+
+        payload = _ORDER | {"queue": queue}
+        return self._daemon.ask_waiting(self._principal, Command.CONSUME_NEXT, payload, answered, door=self._door)
+
+    def begin_return(self, ordered: Ordered) -> None:
+        """Begin to return a message, as ``return_undelivered``. If that fails, it waits again when its time is over."""
+        self._daemon.ask(self._principal, Command.RELEASE, ordered.returned, (), lambda _: None, door=self._door)
 
     async def return_undelivered(self, ordered: Ordered) -> None:
         """Return a message whose id never reached its client: to its place, and it counts as never ordered."""
-        payload = {"messageKey": ordered.message_key, "leaseId": ordered.lease_id, "undelivered": True}
         try:
-            await self._ask(Command.RELEASE, payload)
+            await self._ask(Command.RELEASE, ordered.returned)
         except CommandError as error:
             if error.code not in (*_OTHER_STATE, ErrorCode.MESSAGE_NOT_FOUND):
                 raise
@@ -393,6 +414,15 @@ class Queues:
             if not page["next"]:
                 return
             after = {"after": page["next"], "upToEvent": page["upToEvent"]}
+
+
+def _ordered(answer: Answer, with_lease: bool) -> Ordered:
+    lease = answer.data["lease"]
+    return Ordered(id_of(answer.data["message"]), lease["messageKey"], lease["leaseId"], with_lease)
+
+
+def _not_ordered(error: CommandError) -> RpcError | CommandError:
+    return queue_not_found() if error.code == ErrorCode.QUEUE_NOT_FOUND else error
 
 
 def _nothing(answer: Answer) -> bytes:
