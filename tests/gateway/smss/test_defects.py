@@ -304,6 +304,7 @@ def test_d16_idle_connections_write_nothing_to_the_log(served, connect, topic):
 
 def test_a_stop_of_the_gateway_waits_for_no_ack(daemon: Daemon, make_gateway):
     gateway = make_gateway(daemon, DOORS).start()
+    late: list[Connection] = []
     with PubClient(gateway.ports["smss"]) as publisher:
         publisher.create("t")
         publisher.publish("t", b"x")
@@ -322,10 +323,15 @@ def test_a_stop_of_the_gateway_waits_for_no_ack(daemon: Daemon, make_gateway):
         idle.send(sub(b"t", b"idle"))
         idle.push()
         idle.ack()
+        for number in range(20):  # some of these begin as it stops
+            late.append(Connection(gateway.ports["smss"]))
+            late[-1].send(sub(b"t", b"late %d" % number, 0, 1, 3600.0))
         gateway.process.send_signal(signal.SIGTERM)
         assert busy.is_closed()
         assert idle.is_closed()
         assert gateway.process.wait(15) == 0  # before the time for peers that read slowly is over
+    for one in late:
+        one.close()
 
 
 def test_a_thousand_subscribers_of_a_topic_get_each_message_and_the_end(make_daemon, make_gateway):

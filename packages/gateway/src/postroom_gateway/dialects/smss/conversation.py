@@ -38,6 +38,7 @@ class Conversation:
         self._publishing = (0.0, 0)  # when the publish that is under way began, and its size
         self._subscription: Subscription | None = None
         self._is_replica = False
+        self._is_stopping = False
 
     # --- StreamHandler ------------------------------------------------------------------------------------------------
 
@@ -64,6 +65,7 @@ class Conversation:
     def stopping(self) -> None:
         """As ``StreamHandler.stopping``. Clients connect again, and go on where they were: one that reads slowly is not
         waited for."""
+        self._is_stopping = True
         if self._subscription or self._is_replica:
             self._peer.abort()
 
@@ -175,6 +177,7 @@ class Conversation:
         terms = Terms(topic, who, request.number, request.batch, request.ack_timeout_ns)
         subscription = Subscription(self._peer, self._topics, terms, self._options.alive_seconds)
         await subscription.start()
+        self._check_stopping()
         self._subscribers.enter(topic, who)
         try:
             if self._requests.buffered_bytes:  # they came behind the request
@@ -188,10 +191,16 @@ class Conversation:
         finally:
             self._subscribers.leave(topic, who)
 
+    def _check_stopping(self) -> None:
+        """Raise ``WaitEnded`` if the gateway stops: a stream that begins now would hold it up."""
+        if self._is_stopping:
+            raise WaitEnded
+
     async def _replicate(self, request: Request) -> None:
         """Write the records of all topics, for ever. Raises ``Refused`` if it cannot, or can no longer."""
         replica = Replica(self._peer, self._topics, request.number, self._options.alive_seconds)
         await replica.start()
+        self._check_stopping()
         self._is_replica = True
         self._peer.resume()
         await replica.run()
