@@ -46,6 +46,9 @@ port = 18800
 [doors.mq-websocket]
 port = 18080
 
+[doors.simplemq]
+port = 8081
+
 [observe]          # /health and /metrics
 port = 9981
 """
@@ -261,7 +264,8 @@ def start_gateway(programs: list[Program], root: Path, interrupts: Interrupts) -
     log = root / "log" / "gateway.log"
     print(
         f"start: the gateway's doors and ports are in {configuration} (LMQ at http://127.0.0.1:9980, WebSocket"
-        f" MQ at ws://127.0.0.1:18080, health at http://127.0.0.1:9981/health); log {log}",
+        " MQ at ws://127.0.0.1:18080, SimpleMQ at http://127.0.0.1:8081,"
+        f" health at http://127.0.0.1:9981/health); log {log}",
         file=sys.stderr,
     )
     with interrupts.deferred():

@@ -47,7 +47,7 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         ("[doors.lmq-http]\nport = -1", "doors.lmq-http.port: -1 is out of range (0 to 65,535)"),
         (
             "[doors.lmq-http]\ndialect = 'lmq'",
-            "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, mq-websocket, smss, got",
+            "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, mq-websocket, smss, simplemq, got",
         ),
         ("[doors.smtp]", "doors.smtp.dialect: expected one of lmq-http, lmq-rpc"),
         ("[doors.LMQ]\ndialect = 'lmq-http'", "doors.LMQ: expected a name"),
@@ -133,6 +133,16 @@ def test_check_config_says_what_is_served_and_ends_with_2_if_it_is_invalid(tmp_p
     assert check(tmp_path, "[doors.smss.options]\nalive_seconds = 20\nretention_hours = 0").exit_code == 0
     for wrong in ("alive_seconds = 0", "payload_bytes = 1.5", "retention_hours = -1", "sample = 1"):
         assert check(tmp_path, f"[doors.smss.options]\n{wrong}").exit_code == 2
+    (tmp_path / "key").write_text("sixteen characters")
+    (tmp_path / "key").chmod(0o600)
+    right = f"strategies = {{a = 'PRIORITY'}}\nkey_file = '{tmp_path / 'key'}'\nwebsocket_url = 'wss://a/ws/message'"
+    assert check(tmp_path, f"[doors.simplemq.options]\n{right}").exit_code == 0
+    for wrong in (
+        "strategy = 'RANDOM'", "strategies = {a = 1}", "strategies = 1", "retries = -1", "capacity = 0", "retry = 1",
+        "ack_seconds = 0", "priority_hosts = 'a'", "key_file = 'key'", "key_file = '/nowhere'", "websocket_url = 'a'",
+        "message_bytes = 1", "token_hours = nan", "origins = [1]",
+    ):  # fmt: skip
+        assert check(tmp_path, f"[doors.simplemq.options]\n{wrong}").exit_code == 2, wrong
     missing = check(tmp_path, "[doors.lmq-http]\ntls_certificate = 'a.pem'\ntls_key = 'a.key'")
     assert missing.exit_code == 2
     assert "No such file" in missing.output

@@ -1,11 +1,10 @@
 """What a dialect gets and what it gives: the contract between the listeners and the translations.
 
 A *dialect* translates another system's protocol into commands of Postroom. It has no state but that of its
-connections. There are three kinds:
+connections. There are three kinds, and one may be of two:
 
 - an ``HttpDialect`` answers one ``HttpRequest`` with one ``HttpResponse``;
-- a ``MessageDialect`` reads the text messages of a WebSocket connection, through a ``MessageHandler`` that it makes for
-  each;
+- a ``MessageDialect`` reads the messages of a WebSocket connection, through a ``MessageHandler`` for each;
 - a ``StreamDialect`` reads the bytes of a connection itself, through a ``StreamHandler`` that it makes for each.
 
 All ask the daemon through ``Daemon.request``. The listener does everything else: TLS, authentication, limits, slow
@@ -17,10 +16,11 @@ does not count as a delivery.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
-from postroom_common.errors import PostroomError
+from postroom_common.errors import CommandError, PostroomError
+from postroom_common.protocol import ErrorCode
 
 
 class DaemonUnavailable(PostroomError):
@@ -102,7 +102,7 @@ class HttpRequest:
     """A complete request. ``path`` and ``query`` are the bytes of the request line, percent-encoded; ``headers`` have
     their names in lower case, in the order in which they came."""
 
-    __slots__ = ("body", "headers", "is_waiting", "method", "path", "principal", "query")
+    __slots__ = ("body", "headers", "is_secured", "is_waiting", "method", "path", "principal", "query")
 
     def __init__(
         self, method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes = b""
@@ -113,6 +113,8 @@ class HttpRequest:
         self.headers = headers
         self.body = body
         self.principal = Principal("")
+        #: Whether it came over TLS.
+        self.is_secured = False
         #: Set by the dialect before it waits for a message. Then a client that closes its side of the connection has
         #: gone; otherwise it gets its answer before the connection is closed.
         self.is_waiting = False
@@ -123,6 +125,30 @@ class HttpRequest:
             if known == name:
                 return value
         return None
+
+
+#: The status by which a refusal of the daemon is shown, where a dialect has none of its own.
+_STATUSES: Final[Mapping[str, int]] = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.PARSE_ERROR: 400,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.QUEUE_NOT_FOUND: 404,
+    ErrorCode.MESSAGE_TOO_LARGE: 413,
+    ErrorCode.VALIDATION_FAILED: 422,
+    ErrorCode.QUEUE_FULL: 429,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.QUOTA_EXCEEDED: 429,
+    ErrorCode.PAUSED: 503,
+    ErrorCode.DRAINING: 503,
+    ErrorCode.STORAGE_FULL: 503,
+    ErrorCode.STORAGE_FAILED: 503,
+    ErrorCode.TIMEOUT: 503,
+}
+
+
+def status_of(error: CommandError) -> int:
+    """The status of a refusal of the daemon, where a dialect has none of its own."""
+    return _STATUSES.get(error.code, 500)
 
 
 #: Work to do if an answer did not reach its client.
@@ -261,11 +287,33 @@ class WebSocketSettings(NamedTuple):
     origins: tuple[str, ...] = ()
 
 
+class Ticket(NamedTuple):
+    """What the path of a handshake says about its peer: the account that it must be, and is on a door with tokens; or
+    why it may not connect. Empty: nothing."""
+
+    account: str = ""
+    refusal: str = ""
+
+
 class MessagePeer(Caller, Protocol):
     """The other side of a WebSocket connection, as a ``MessageHandler`` sees it."""
 
+    @property
+    def path(self) -> str:
+        """The path of the handshake, with its query."""
+
     def send(self, message: bytes) -> None:
         """Send a text message, in UTF-8. Never blocks, as ``Peer.write``."""
+
+    def send_binary(self, message: bytes) -> None:
+        """Send a binary message. Never blocks."""
+
+    def confirmed(self) -> asyncio.Future[bool]:
+        """Done when the peer has read what was sent so far, which it shows by a pong; False: the connection has ended
+        before."""
+
+    def close(self, reason: str = "") -> None:
+        """Close the connection, after what was sent; with a reason, as one that violates a policy."""
 
 
 class MessageHandler(Protocol):
@@ -273,6 +321,12 @@ class MessageHandler(Protocol):
 
     def received(self, message: bytes) -> None:
         """A text message has arrived, which may be no UTF-8. ``UnicodeDecodeError`` closes the connection."""
+
+    def received_binary(self, message: bytes) -> None:
+        """A binary message has arrived."""
+
+    def stopping(self) -> None:
+        """The gateway stops, and the connection is about to be closed."""
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -283,5 +337,15 @@ class MessageDialect(Protocol):
 
     websocket: WebSocketSettings
 
+    def ticket(self, path: str) -> Ticket:
+        """What the path of a handshake says, its query included."""
+
     def connect(self, peer: MessagePeer) -> MessageHandler:
         """A connection was made."""
+
+
+class MixedDialect(HttpDialect, MessageDialect, Protocol):
+    """A protocol over HTTP and WebSocket at one address."""
+
+    #: The path of its WebSocket connections.
+    websocket_path: bytes

@@ -11,6 +11,7 @@ from .config.settings import DoorSection, Settings
 from .contract import Daemon, HttpDialect, MessageDialect, StreamDialect
 from .dialects.lmq.http import LmqHttp
 from .dialects.lmq.rpc import RpcDialect
+from .dialects.simplemq.door import SimpleMq
 from .dialects.smss.door import Smss
 from .dialects.websocket_mq.door import WebSocketMq
 from .observe.counters import DoorCounters
@@ -28,6 +29,7 @@ _MAKERS: Final[Mapping[str, Make]] = {
     "lmq-rpc": RpcDialect,
     "mq-websocket": WebSocketMq,
     "smss": Smss,
+    "simplemq": SimpleMq,
 }
 
 

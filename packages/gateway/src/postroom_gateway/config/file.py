@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.protocol import is_id
+from postroom_common.secret_file import read_secret
 from postroom_common.settings import shown
 
 from .settings import (
@@ -29,9 +28,6 @@ from .settings import (
 
 #: Where the configuration is, unless a flag says otherwise.
 DEFAULT_FILE: Final = Path("/etc/postroom/gateway.toml")
-#: Fewest characters of a token: shorter ones can be guessed.
-_TOKEN_CHARACTERS: Final = 16
-_FILE_LIMIT: Final = 1 << 20
 S = TypeVar("S")
 
 
@@ -103,7 +99,7 @@ def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, 
             raise ConfigurationError(f"{here}: has token_sha256 and token_file: give one of them")
         digest = bytes.fromhex(one.token_sha256) if one.token_sha256 else None
         if one.token_file:
-            digest = hashlib.sha256(_secret(base / one.token_file, f"{here}.token_file")).digest()
+            digest = hashlib.sha256(read_secret(base / one.token_file, f"{here}.token_file")).digest()
         certificate = bytes.fromhex(one.certificate_sha256) if one.certificate_sha256 else None
         if not digest and not certificate:
             raise ConfigurationError(f"{here}: expected one of token_sha256, token_file and certificate_sha256")
@@ -117,23 +113,6 @@ def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, 
 def is_principal_name(name: str) -> bool:
     """Whether a principal can have this name."""
     return is_id(f"token:{name}") and name != "*"
-
-
-def _secret(path: Path, where: str) -> bytes:
-    """The token in a file that nobody but its owner may read."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigurationError(f"{where}: {path} is no regular file")
-            if status.st_mode & 0o077:
-                raise ConfigurationError(f"{where}: others may read {path}: run chmod 600 {path}")
-            secret = file.read(_FILE_LIMIT).strip()
-    except OSError as error:
-        raise ConfigurationError(f"{where}: {path}: {error.strerror}") from None
-    if len(secret) < _TOKEN_CHARACTERS:
-        raise ConfigurationError(f"{where}: the token in {path} has fewer than {_TOKEN_CHARACTERS} characters")
-    return secret
 
 
 def _doors(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, DoorSection]:

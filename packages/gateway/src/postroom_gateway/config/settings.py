@@ -21,7 +21,8 @@ _BYTES: Final = {"low": 1024, "high": 2**40}
 
 
 class DialectKind(NamedTuple):
-    """What a door with a dialect is: ``http``, ``stream`` or ``websocket``, and the port that its clients expect."""
+    """What a door with a dialect is: ``http``, ``stream``, ``websocket``, or ``mixed`` (HTTP and WebSocket); and the
+    port that its clients expect."""
 
     transport: str
     port: int
@@ -34,6 +35,7 @@ DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType(
         "lmq-rpc": DialectKind("stream", 18800),
         "mq-websocket": DialectKind("websocket", 8080),
         "smss": DialectKind("stream", 12301),
+        "simplemq": DialectKind("mixed", 8081),
     }
 )
 

@@ -39,6 +39,10 @@ class Directory:
         """The principal of a token. Takes the same time whatever the token has in common with a known one."""
         return _matching(self._tokens, hashlib.sha256(secret).digest())
 
+    def of_account(self, account: str) -> Principal | None:
+        """The principal of this name, if it has a token."""
+        return next((principal for principal, _ in self._tokens if principal.account == account), None)
+
     def of_certificate(self, der: bytes) -> Principal | None:
         """The principal of a client's certificate."""
         return _matching(self._certificates, hashlib.sha256(der).digest())
@@ -75,6 +79,10 @@ class Authenticator:
         secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         certificate = secured.getpeercert(binary_form=True) if secured else None
         return self.directory.of_certificate(certificate) if certificate else None
+
+    def of_account(self, account: str) -> Principal | None:
+        """The principal for which something else than its token vouches, if this door asks for tokens."""
+        return self.directory.of_account(account) if self.kind == "tokens" else None
 
     def of_header(self, value: bytes | None) -> Principal | None:
         """The principal of a header ``Authorization``: ``Bearer TOKEN``, or ``Basic`` with the token as the password;

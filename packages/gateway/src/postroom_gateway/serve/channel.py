@@ -32,6 +32,9 @@ class Channel:
 
     def open(self, connection: Connection, transport: asyncio.BaseTransport, needs_principal: bool = False) -> bool:
         """A connection was made: whether its door admits it. One that is refused is closed."""
+        if self._transport:  # it was open before it was known what is spoken
+            self.door.connections.add(connection)
+            return True
         self._transport = cast(asyncio.Transport, transport)  # what loops make is none by its class
         self.address = _address_of(transport)
         door = self.door
@@ -45,6 +48,11 @@ class Channel:
         door.counters.connections += 1
         door.connections.add(connection)
         return True
+
+    def pass_on(self, connection: Connection) -> None:
+        """The connection goes on as another one, which opens the same channel."""
+        self.door.connections.discard(connection)
+        self.clear_deadline()
 
     def lost(self, connection: Connection) -> None:
         """The connection has ended."""

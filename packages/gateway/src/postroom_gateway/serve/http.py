@@ -42,13 +42,16 @@ class _Date:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection of a door whose dialect speaks HTTP. ``is_secured`` is as for ``Channel``."""
+    """One connection of a door whose dialect speaks HTTP. ``is_secured`` is as for ``Channel``, which is made unless
+    there is one."""
 
-    def __init__(self, door: Door, dialect: HttpDialect, is_secured: bool = False) -> None:
+    def __init__(
+        self, door: Door, dialect: HttpDialect, is_secured: bool = False, channel: Channel | None = None
+    ) -> None:
         self._door = door
         self._dialect = dialect
         self._loop = asyncio.get_running_loop()
-        self._channel = Channel(door, is_secured)
+        self._channel = channel or Channel(door, is_secured)
         #: When it has ended, the connection ends after the answers to what is complete.
         self._reader = RequestReader(self._channel, self)
         self._server = b"server: %b\r\n" % dialect.server
@@ -166,6 +169,7 @@ class HttpConnection(asyncio.Protocol):
         if principal is None:
             return False
         request.principal = principal
+        request.is_secured = self._channel.is_secured
         return True
 
     def _principal_of(self, request: Incoming) -> Principal | None:

@@ -9,11 +9,12 @@ from typing import Final, Protocol, cast
 
 from postroom_common.errors import PostroomError
 
-from ..contract import HttpDialect, MessageDialect, StreamDialect
+from ..contract import HttpDialect, MessageDialect, MixedDialect, StreamDialect
 from .accepting import SecureAcceptor
 from .authentication import Directory
 from .door import Door
 from .http import HttpConnection
+from .mixed import MixedConnection
 from .passed import PassedSockets
 from .stream import StreamConnection
 from .tls import InvalidTls, Tls, TlsSettings, read_tls
@@ -88,6 +89,10 @@ class Listener:
         if transport == "websocket":
             connect = WebSocketServer(door, cast(MessageDialect, dialect)).connect
             return lambda: StreamConnection(door, connect, is_secured, introduces=True)
+        if transport == "mixed":
+            mixed = cast(MixedDialect, dialect)
+            server = WebSocketServer(door, mixed)
+            return lambda: MixedConnection(door, mixed, server, is_secured)
         return lambda: StreamConnection(door, cast(StreamDialect, dialect).connect, is_secured)
 
     def _socket(self, passed: PassedSockets) -> socket.socket:

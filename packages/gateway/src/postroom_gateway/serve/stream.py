@@ -24,7 +24,8 @@ _PROGRESS_BYTES: Final = 64 * 1024
 
 class StreamConnection(asyncio.Protocol):
     """One connection of a door that is not HTTP. The ``Peer`` of its handler, which ``connect`` makes. ``is_secured``
-    is as for ``Channel``. With ``introduces``, the handler calls ``identify`` before it starts anything."""
+    is as for ``Channel``, which is made unless there is one. With ``introduces``, the handler calls ``identify`` before
+    it starts anything."""
 
     def __init__(
         self,
@@ -32,16 +33,18 @@ class StreamConnection(asyncio.Protocol):
         connect: Callable[[StreamConnection], StreamHandler],
         is_secured: bool = False,
         introduces: bool = False,
+        channel: Channel | None = None,
     ) -> None:
         self._door = door
         self._connect = connect
         self._introduces = introduces
         self._loop = asyncio.get_running_loop()
-        self._channel = Channel(door, is_secured)
+        self._channel = channel or Channel(door, is_secured)
         self._writer: JoinedWriter | None = None
         self._handler: StreamHandler | None = None
         self._principal: Principal | None = None
         self._authorization: bytes | None = None
+        self._vouched = ""
         #: The requests that are being executed: whether each may wait, when it began, and its size.
         self._tasks: dict[asyncio.Task[str], tuple[bool, float, int]] = {}
         self._executed = 0  # the number of requests, those without a task included
@@ -178,11 +181,20 @@ class StreamConnection(asyncio.Protocol):
         """Whether the peer is being read."""
         return self._channel.is_reading
 
-    def identify(self, authorization: bytes | None) -> bool:
-        """Find out who the peer is, from what it says as HTTP's header ``Authorization``; whether it is known."""
-        self._authorization = authorization
-        self._principal = self._channel.principal or self._door.authenticator.of_header(authorization)
+    def identify(self, authorization: bytes | None, vouched: str = "") -> bool:
+        """Find out who the peer is, from what it says as HTTP's header ``Authorization``; whether it is known. If the
+        dialect vouches for an account, it must be that, and on a door with tokens need show no other."""
+        self._authorization, self._vouched = authorization, vouched
+        self._principal = self._who()
         return self._principal is not None
+
+    def _who(self) -> Principal | None:
+        authenticator = self._door.authenticator
+        known = self._channel.principal or authenticator.of_header(self._authorization)
+        if not self._vouched:
+            return known
+        known = known or authenticator.of_account(self._vouched)
+        return known if known and known.account == self._vouched else None
 
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
@@ -286,8 +298,7 @@ class StreamConnection(asyncio.Protocol):
     def authenticate_again(self) -> None:
         """As ``Connection.authenticate_again``. Ends the connection if it is no longer of its principal."""
         self._channel.authenticate_again()
-        principal = self._channel.principal or self._door.authenticator.of_header(self._authorization)
-        if self._principal and principal != self._principal:
+        if self._principal and self._who() != self._principal:
             self.abort()
 
     def check(self, now_s: float) -> None:

@@ -30,6 +30,8 @@ _library_log.setLevel(logging.WARNING)
 _TOKEN_PREFIX: Final = "bearer."
 #: A peer from which nothing has come for so many heartbeats has gone.
 _SILENT_BEATS: Final = 3
+#: Longest reason of a close, in bytes (RFC 6455).
+_REASON_BYTES: Final = 123
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -63,6 +65,10 @@ class WebSocketHandler:
         self._fragments: bytearray | None = None
         self._is_text = False
         self._heard_s = self._loop.time()
+        self._path = ""
+        #: The pings whose pongs show what the peer has read, by number, in their order.
+        self._confirmations: dict[int, asyncio.Future[bool]] = {}
+        self._last_ping = 0
         #: Until the handshake, the end of the peer's time for it; then the next ping.
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(
             self._door.limits.settings.header_seconds, self._end_silent
@@ -99,6 +105,36 @@ class WebSocketHandler:
         if self._protocol.state is State.OPEN:  # no extension is agreed to
             self._connection.write(Frame(Opcode.TEXT, message).serialize(mask=False))
 
+    @property
+    def path(self) -> str:
+        """As ``MessagePeer.path``."""
+        return self._path
+
+    def send_binary(self, message: bytes) -> None:
+        """As ``MessagePeer.send_binary``."""
+        if self._protocol.state is State.OPEN:
+            self._connection.write(Frame(Opcode.BINARY, message).serialize(mask=False))
+
+    def confirmed(self) -> asyncio.Future[bool]:
+        """As ``MessagePeer.confirmed``."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if not self.is_open:
+            future.set_result(False)
+            return future
+        self._last_ping += 1
+        self._confirmations[self._last_ping] = future
+        self._protocol.send_ping(b"%d" % self._last_ping)
+        self._write()
+        return future
+
+    def close(self, reason: str = "") -> None:
+        """As ``MessagePeer.close``."""
+        if self._protocol.state is State.OPEN and reason:
+            text = reason.encode()[:_REASON_BYTES].decode(errors="ignore")
+            self._protocol.send_close(CloseCode.POLICY_VIOLATION, text)
+            self._write()
+        self._connection.close()
+
     # --- StreamHandler ------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
@@ -111,7 +147,7 @@ class WebSocketHandler:
         protocol.receive_data(data)
         if not is_head:
             for event in protocol.events_received():
-                if isinstance(event, Frame) and event.opcode in _DATA:
+                if isinstance(event, Frame):
                     self._take(event)
             self._go_on(len(protocol.reader.buffer) + len(self._fragments or b""))
             return
@@ -122,7 +158,7 @@ class WebSocketHandler:
         for event in protocol.events_received():
             if isinstance(event, Request):
                 self._shake_hands(event)
-            elif isinstance(event, Frame) and event.opcode in _DATA:
+            elif isinstance(event, Frame):
                 self._take(event)
         pending_bytes = len(protocol.reader.buffer) + len(self._fragments or b"")
         if protocol.state is State.CONNECTING and not protocol.eof_sent:
@@ -139,7 +175,9 @@ class WebSocketHandler:
             self._connection.close()
 
     def stopping(self) -> None:
-        """As ``StreamHandler.stopping``: nothing waits for the peer."""
+        """As ``StreamHandler.stopping``."""
+        if self._handler:
+            self._handler.stopping()
 
     def closing(self) -> None:
         """As ``StreamHandler.closing``: a close frame, unless there was one."""
@@ -151,8 +189,21 @@ class WebSocketHandler:
         """As ``StreamHandler.lost``."""
         if self._timer:
             self._timer.cancel()
+        for future in self._confirmations.values():
+            if not future.done():
+                future.set_result(False)
+        self._confirmations.clear()
         if self._handler:
             self._handler.lost()
+
+    def _confirm(self, number: bytes) -> None:
+        """A pong has arrived: all pings up to its own were read."""
+        if not number.isdigit() or int(number) not in self._confirmations:
+            return
+        for one in [one for one in self._confirmations if one <= int(number)]:
+            future = self._confirmations.pop(one)
+            if not future.done():
+                future.set_result(True)
 
     def _write(self) -> bool:
         """Write what the protocol has to say. Whether that was its last word."""
@@ -166,6 +217,8 @@ class WebSocketHandler:
 
     def _shake_hands(self, request: Request) -> None:
         door, headers = self._door, request.headers
+        self._path = request.path
+        ticket = self._server.dialect.ticket(request.path)
         needs_token = door.authenticator.kind == "tokens"
         if not any(value.lower() == "websocket" for value in _values(headers, "Upgrade")):
             self._refuse(HTTPStatus.UPGRADE_REQUIRED, "Upgrade Required", ("Upgrade", "websocket"))
@@ -173,9 +226,9 @@ class WebSocketHandler:
             _first(headers, "Origin"), _first(headers, "Host") or "", self._server.settings.origins, needs_token
         ):
             self._refuse(HTTPStatus.FORBIDDEN, "pages of this origin may not connect: add it to the option origins")
-        elif not self._connection.identify(_authorization(headers)):
+        elif ticket.refusal or not self._connection.identify(_authorization(headers), ticket.account):
             challenge = ("WWW-Authenticate", 'Bearer realm="postroom"')
-            self._refuse(HTTPStatus.UNAUTHORIZED, door.authenticator.demand, challenge)
+            self._refuse(HTTPStatus.UNAUTHORIZED, ticket.refusal or door.authenticator.demand, challenge)
         elif door.is_stopping:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the gateway stops")
         else:
@@ -203,7 +256,11 @@ class WebSocketHandler:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def _take(self, frame: Frame) -> None:
-        """A frame of a message has arrived. Messages that are not text are dropped."""
+        """A frame has arrived."""
+        if frame.opcode not in _DATA:
+            if frame.opcode is Opcode.PONG and self._confirmations:
+                self._confirm(bytes(frame.data))
+            return
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
             if frame.fin:
@@ -218,7 +275,10 @@ class WebSocketHandler:
             self._deliver(message)
 
     def _deliver(self, message: bytes | bytearray | memoryview) -> None:
-        if not self._is_text or not self._handler or self._protocol.state is not State.OPEN:
+        if not self._handler or self._protocol.state is not State.OPEN:
+            return
+        if not self._is_text:
+            self._handler.received_binary(bytes(message))
             return
         try:
             self._handler.received(bytes(message))

@@ -9,10 +9,9 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from postroom_common.errors import CommandError
-from postroom_common.protocol import ErrorCode
 from postroom_common.trace import TRACEPARENT_LIMIT
 
-from ...contract import Daemon, HttpRequest, HttpResponse, WaitEnded
+from ...contract import Daemon, HttpRequest, HttpResponse, WaitEnded, status_of
 from . import properties
 from .answers import Part, encode_pulled, encode_push, encode_push_all
 from .options import Options, read_options
@@ -37,24 +36,6 @@ _JSON: Final = ((b"content-type", b"application/json"),)
 _HTML: Final = ((b"content-type", b"text/html"),)
 _TEXT: Final = ((b"content-type", b"text/plain; charset=utf-8"),)
 _CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="postroom"'), *_TEXT)
-
-#: The status by which a refusal of the daemon is shown, where LMQ has none of its own.
-_STATUSES: Final[Mapping[str, int]] = {
-    ErrorCode.INVALID_REQUEST: 400,
-    ErrorCode.PARSE_ERROR: 400,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.QUEUE_NOT_FOUND: 404,
-    ErrorCode.MESSAGE_TOO_LARGE: 413,
-    ErrorCode.VALIDATION_FAILED: 422,
-    ErrorCode.QUEUE_FULL: 429,
-    ErrorCode.RATE_LIMITED: 429,
-    ErrorCode.QUOTA_EXCEEDED: 429,
-    ErrorCode.PAUSED: 503,
-    ErrorCode.DRAINING: 503,
-    ErrorCode.STORAGE_FULL: 503,
-    ErrorCode.STORAGE_FAILED: 503,
-    ErrorCode.TIMEOUT: 503,
-}
 
 Handler = Callable[[Queues, HttpRequest, list[bytes]], Awaitable[HttpResponse]]
 
@@ -103,7 +84,7 @@ class LmqHttp:
         except (InvalidParameter, InvalidProperties) as error:
             return self.refusal(400, str(error))
         except CommandError as error:
-            return self.refusal(_STATUSES.get(error.code, 500), f"{error.code}: {error.message}")
+            return self.refusal(status_of(error), f"{error.code}: {error.message}")
 
     def refusal(self, status: int, text: str) -> HttpResponse:
         """As ``HttpDialect.refusal``."""

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from postroom_common.errors import CommandError, PostroomError
 
-from ...contract import Answer, Daemon, DaemonUnavailable, MessagePeer, WaitEnded
+from ...contract import Answer, Daemon, DaemonUnavailable, MessagePeer, Ticket, WaitEnded
 from .errors import RpcError, aborted, internal, unavailable, wrong_argument
 from .methods import METHODS, ORDER, refusal
 from .options import read_options
@@ -39,6 +39,10 @@ class WebSocketMq:
         self._daemon = daemon
         self._door = door
         self.websocket = read_options(options)
+
+    def ticket(self, path: str) -> Ticket:
+        """As ``MessageDialect.ticket``: the path does not matter."""
+        return Ticket()
 
     def connect(self, peer: MessagePeer) -> Conversation:
         """A connection was made."""
@@ -119,6 +123,12 @@ class Conversation:
             self._aborts[asked.id] = signal
         only_waits = 0 < orders == len(asked.calls)
         self._peer.start(self._respond(asked, signal, turns), len(message), is_waiting=only_waits)
+
+    def received_binary(self, message: bytes) -> None:
+        """Binary messages are dropped."""
+
+    def stopping(self) -> None:
+        """Nothing waits for the client."""
 
     def lost(self) -> None:
         """As ``MessageHandler.lost``."""
