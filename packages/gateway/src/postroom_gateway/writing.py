@@ -11,21 +11,16 @@ _ENOUGH_BYTES: Final = 64 * 1024
 
 class JoinedWriter:
     """Writes what is given in one turn of the loop as one piece, in order, at the beginning of the next. ``close`` of
-    the transport must come after ``flush``. A transport of uvloop does so by itself, at the end of the turn."""
+    the transport must come after ``flush``."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._bytes = 0
-        self._joins = not type(self._loop).__module__.startswith("uvloop")
 
     def write(self, data: bytes) -> None:
         """Write data, soon."""
-        if not self._joins:
-            if not self._transport.is_closing():
-                self._transport.write(data)
-            return
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces.append(data)
