@@ -1,0 +1,134 @@
+"""What is on disk when logs are opened: what a checkpoint knows of, and what was appended behind it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from postroom_common.errors import DamagedRecord
+
+from .open_logs import DELETED, DIRECTORY, NAME, OpenLog, OpenLogs
+from .segments import Index, Segment
+from .state import LogsState, LogState
+
+log = logging.getLogger(__name__)
+
+SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
+
+
+class Found(NamedTuple):
+    """The fold of all events up to ``applied`` was on disk, as of the last checkpoint. ``had_state``: it said which
+    logs there are. ``is_new``: there has never been a log. The files and directories in ``doomed`` may be erased."""
+
+    applied: int
+    had_state: bool
+    is_new: bool
+    doomed: list[Path]
+
+
+def open_logs(opened: OpenLogs) -> Found:
+    """Open all logs; the ends that are not intact are cut off. Raises ``StoreError``, ``OSError``."""
+    root = opened.root
+    try:
+        state = LogsState.read(root)
+        had_state = state is not None
+    except DamagedRecord as error:
+        log.error("%s: %s; the journal is folded into the logs from its beginning", root, error)
+        state, had_state = LogsState(), False
+    names = sorted(opened.files.listdir(root)) if root.is_dir() else []
+    is_new = state is None and not any(map(DIRECTORY.fullmatch, names))
+    state = state or LogsState()
+    opened.deleted += [number for number in state.deleted if f"{number:020d}" in names]
+    doomed = [root / name for name in names if name.endswith(DELETED)]
+    known = {f"{number:020d}": one for number, one in state.logs.items()}
+    for name in dict.fromkeys([*known, *filter(DIRECTORY.fullmatch, names)]):
+        if int(name) not in opened.deleted:
+            opened.logs[int(name)] = _open_log(opened, int(name), known.get(name), doomed)
+    return Found(state.applied, had_state, is_new, doomed)
+
+
+def _open_log(opened: OpenLogs, number: int, state: LogState | None, doomed: list[Path]) -> OpenLog:
+    segments = opened.segments
+    directory = segments.directory(number)
+    one = OpenLog(state.name if state else _name_of(directory), state or LogState(""))
+    names = opened.files.listdir(directory) if directory.is_dir() else []
+    found = sorted(int(match[1]) for match in map(SEGMENT.fullmatch, names) if match)
+    known = {segment.first: segment for segment in one.segments}
+    one.segments = [known.get(first) or Segment(first) for first in sorted({*known, *found})]
+    lowest = min(known, default=one.before)
+    doomed += [segments.path(number, first) for first in found if first < lowest]  # they were trimmed
+    one.segments = [segment for segment in one.segments if segment.first >= lowest]
+    for segment in list(one.segments):
+        if not _open_segment(opened, number, one, segment, is_known=segment.first in known):
+            _drop_behind(opened, number, one, segment.first)
+            break
+    if one.segments and not one.segments[-1].suspect:
+        unsynced = opened.unsynced.get((number, one.segments[-1].first))
+        one.index = unsynced[1] if unsynced else segments.read_index(number, one.segments[-1])
+    one.undo()
+    return one
+
+
+def _name_of(directory: Path) -> str:
+    try:
+        return (directory / NAME).read_text("utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError):
+        return directory.name.lstrip("0")
+
+
+def _open_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> bool:
+    """Learn what a segment has behind the last checkpoint; cut off what is not intact. Returns whether there was
+    nothing to cut off."""
+    path = opened.segments.path(number, segment.first)
+    try:
+        size = path.stat().st_size if path.is_file() and not path.is_symlink() else -1
+    except OSError:
+        size = -1
+    if is_known and (segment.suspect or size < segment.size):
+        segment.suspect = True
+        log.error("%s: %d of %d bytes are there", path, max(size, 0), segment.size)
+        one.last = max(one.last, segment.last)
+        return True
+    is_whole, last = True, segment.last or segment.first - 1
+    if size > segment.size or not is_known:
+        start, segment.size = segment.size, max(size, 0)
+        known = Segment(segment.first, start)
+        index = Index() if not start else opened.segments.read_index(number, known)
+        scan = opened.segments.scan(number, segment, start, last, index)
+        segment.records += scan.records
+        segment.last, segment.last_wall = scan.last, max(segment.last_wall, scan.wall_ms)
+        is_whole = 0 < scan.end == segment.size
+        if not is_whole:
+            _cut(opened, number, segment, scan.end)
+        opened.unsynced[number, segment.first] = (segment, index)
+    if not segment.records:
+        one.segments.remove(segment)
+        opened.unsynced.pop((number, segment.first), None)
+    else:
+        one.last = max(one.last, segment.last)
+    return is_whole
+
+
+def _cut(opened: OpenLogs, number: int, segment: Segment, end: int) -> None:
+    """Cut off what is not intact at the end of a segment, behind the last checkpoint: the journal has it."""
+    path = opened.segments.path(number, segment.first)
+    log.warning("%s: cut off at byte %d of %d: the rest is not intact", path, end, segment.size)
+    if not opened.is_reading:
+        rest = opened.segments.read(number, segment, end, segment.size - end)
+        if rest.strip(b"\0"):
+            name = f"{path.parent.name}~{path.name}.{end}"
+            opened.quarantine.add(name, rest, "the end of a log that is not intact")
+        opened.files.ftruncate(opened.segments.fd(number, segment.first, writing=True), end)
+    segment.size = end
+
+
+def _drop_behind(opened: OpenLogs, number: int, one: OpenLog, first: int) -> None:
+    """A segment is cut off behind the last checkpoint: those that follow it are appended again, too."""
+    for segment in [segment for segment in one.segments if segment.first > first]:
+        one.segments.remove(segment)
+        path = opened.segments.path(number, segment.first)
+        if not opened.is_reading:
+            name = f"{path.parent.name}~{path.name}"
+            opened.quarantine.move_in(path, "a segment behind one whose end is not intact", name)
