@@ -113,6 +113,14 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     assert all(word in helped for word in ("create", "tail", "pipe", "delete", "append", "move-reader"))
     assert postroom(daemon, "log", "pipe", "jobs", "m").returncode == 0
     assert daemon.ask("get_policy", queue="jobs")["override"] == {"pipe": {"to": ["m"]}}
+    assert postroom(daemon, "log", "pipe", "jobs", "m", "n", "--json").returncode == 0
+    assert postroom(daemon, "log", "pipe", "jobs").stdout.split() == ["jobs", "->", "m,", "n"]
+    changed = postroom(daemon, "log", "pipe", "jobs", "o", "--remove", "m", "--remove", "n", "--json")
+    assert json.loads(changed.stdout) == {"ok": True, "command": "log pipe", "data": {"queue": "jobs", "to": ["o"]}}
+    for _ in range(2):
+        assert "no pipe" in postroom(daemon, "log", "pipe", "jobs", "--remove", "o").stdout
+    assert daemon.ask("get_policy", queue="jobs")["override"] == {"pipe": {"to": []}}
+    assert "FROM" in postroom(daemon, "log", "pipe").stderr
     raw = postroom(daemon, "log", "read", "m", "--raw")
     assert raw.stdout == "hello"
     as_json = json.loads(postroom(daemon, "log", "read", "m", "--json").stdout)

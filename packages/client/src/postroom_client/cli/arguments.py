@@ -1,15 +1,26 @@
 """The parser of the command line: commands, options, exit statuses."""
 
 import argparse
-import json
 import re
 
 from .. import __version__
 from .._paging import check_rate
 from .._protocol import FIELDS, INSTEAD_OF
 from ..errors import InvalidArgument
-from .names import ALIASES, DIRECTORIES, GROUPS, LOG_WORDS, SUBCOMMANDS, WORK, option_help, option_names, variable
+from .names import (
+    ALIASES,
+    DIRECTORIES,
+    GROUPS,
+    LOG_WORDS,
+    PIPE,
+    SUBCOMMANDS,
+    WORK,
+    option_help,
+    option_names,
+    variable,
+)
 from .payload import UsageError
+from .pipe import add_options as add_options_of_pipe
 
 EXIT_OK = 0
 EXIT_ERROR = 1
@@ -122,6 +133,7 @@ def make_parser(arguments, lenient=False):
                 if first == "log":  # they were expanded before
                     for short, text_of_short in LOG_WORDS:
                         groups[first].add_parser(short, help=text_of_short)
+                    _add_pipe(groups[first], common)
             group = groups[first]
         own = group.add_parser(word, help=text, description=text, parents=[common])
         own.set_defaults(command=command)
@@ -155,13 +167,10 @@ def _expand(arguments):
 
 
 def _expand_log(rest):
-    """Expand ``log WORD NAME`` to ``log WORD --queue NAME``, and the words create, delete, tail and pipe to those that
-    they are short for."""
-    if rest[:1] == ["pipe"] and len(rest) > 1:
-        options = [number for number, one in enumerate(rest) if one.startswith("-")] + [len(rest)]
-        names, rest = rest[1 : options[0]], rest[options[0] :]
-        pipe = json.dumps({"pipe": {"to": names[1:]}})
-        return ["policy", "set", "--queue"] + names[:1] + ["--policy", pipe] + rest
+    """Expand ``log WORD NAME`` to ``log WORD --queue NAME``, and the words create, delete and tail to those that they
+    are short for."""
+    if rest[:1] == ["pipe"]:
+        return ["log"] + rest
     if len(rest) > 1 and not rest[1].startswith("-"):
         rest = [rest[0], "--queue"] + rest[1:]
     return _LOG_WORDS.get(rest[0] if rest else None, ["log"] + rest[:1]) + rest[1:]
@@ -199,12 +208,20 @@ def _did_you_mean(word):
 
 def _second_words(first):
     words = [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
-    return [word for word, _ in LOG_WORDS] + words if first == "log" else words
+    return [word for word, _ in LOG_WORDS] + ["pipe"] + words if first == "log" else words
 
 
 def _missing_word(first):
     words = _second_words(first)
     return "%s needs %s" % (first, " or ".join([", ".join(words[:-1]), words[-1]]))
+
+
+def _add_pipe(words, common):
+    """Add ``postroom log pipe``, which is not a command of the protocol."""
+    usage = "postroom log pipe FROM [TO ...] [OPTIONS]"
+    own = words.add_parser("pipe", help=PIPE, description=PIPE, usage=usage, parents=[common])
+    own.set_defaults(command="pipe")
+    add_options_of_pipe(own)
 
 
 def _add_work(words, wanted, lenient):

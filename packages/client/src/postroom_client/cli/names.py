@@ -85,11 +85,11 @@ GROUPS = {
 LOG_WORDS = (
     ("create", "create a log: short for create-queue --log"),
     ("tail", "show records on and on: short for log read --follow"),
-    ("pipe", "NAME [TARGET ...]: pass everything on to these logs or queues: short for policy set with pipe.to"),
     ("delete", "delete a log with its records: short for delete-queue --discard --log"),
 )
 
-#: Help of ``postroom work``, which is not a command of the protocol.
+#: Help of ``postroom log pipe`` and ``postroom work``, which are not commands of the protocol.
+PIPE = "show, add or remove the names to which a queue or log passes everything on: pipe.to of its policy"
 WORK = "run a program for each message of a queue"
 
 #: Shorter names of options. The option named like the field (--delay-ms) exists as well.

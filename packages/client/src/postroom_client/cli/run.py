@@ -10,6 +10,7 @@ from .._compat import text_type
 from .._protocol import ERROR_CODES
 from ..client import Client
 from ..errors import DaemonNotRunning, InvalidArgument, PostroomError, RequestRejected, RequestTimeout, ServerError
+from . import pipe
 from .answers import describe
 from .arguments import (
     DEFAULT_TIMEOUT_MS,
@@ -67,6 +68,8 @@ def _run(arguments):
     try:
         if program is not None:
             return _run_work(options, program, as_json)
+        if options.command == "pipe":
+            return _run_pipe(options, word, as_json)
         payload = payload_of(options)
         with _connect(options) as client:
             if options.command == "read":
@@ -96,6 +99,17 @@ def _run_work(options, program, as_json):
         count = work(client, options, program, as_json)
     if as_json:
         _write_json({"ok": True, "command": "work", "data": {"messages": count}})
+    return EXIT_OK
+
+
+def _run_pipe(options, word, as_json):
+    timeout_s = _timeout_s(options, {})
+    with _connect(options) as client:
+        data = pipe.change(lambda command, payload: _call(client, command, payload, timeout_s), options)
+    if as_json:
+        _write_json({"ok": True, "command": word, "data": data})
+    else:
+        write(pipe.describe(data))
     return EXIT_OK
 
 
