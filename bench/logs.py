@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from postroom_common.log_blocks import block_of
 from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.log.logs import LogFiles
-from postroom_daemon.stores.log.records import block_of
 
 from .figures import Report
 

@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from postroom_console.export.folds import ReaderFold
 from postroom_console.export.lines import of_leased
+from postroom_console.export.queue_fold import QueueFold
 from tests.console.exports import Snapshot, busy, export
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, wait_until
@@ -146,6 +148,50 @@ def test_the_state_of_a_busy_daemon_is_that_of_one_event(daemon: Daemon, tmp_pat
             book.read(daemon, snapshot.header["asOfEvent"])
             assert snapshot.header["consistent"]
             compare(snapshot, book, has_one_page=number % 2 == 1)
+
+
+def test_a_log_is_a_line_of_a_queue_with_its_records_and_its_readers(daemon: Daemon, tmp_path: Path) -> None:
+    messages = [{"message": f"record {number}"} for number in range(3)]
+    appended = daemon.ask("append", queue="log", messages=messages, createWith={})
+    daemon.publish("queue", "x")
+    daemon.ask("move_reader", queue="log", reader="slow", position=appended["first"])
+    daemon.ask("move_reader", queue="log", reader="quick", position=appended["last"])
+    log, queue = export(daemon.root, tmp_path / "out").of("queue")
+    shown = daemon.ask("status", queue="log")["log"]
+    assert [log[name] for name in OF_LOG] == [3, shown["bytes"], appended["first"], appended["last"]]
+    assert log["readers"] == {"slow": appended["first"], "quick": appended["last"]}
+    assert log["lag"] == {"slow": appended["last"] - appended["first"], "quick": 0}
+    assert log["totals"] == {"appended": 3} and not {*OF_LOG, "readers", "lag"} & {*queue}
+
+
+OF_LOG = ("records", "recordBytes", "firstPosition", "lastPosition")
+
+
+def test_a_log_that_changes_while_queues_are_listed_is_brought_to_the_last_page() -> None:
+    counts = dict.fromkeys(("ready", "inflight", "delayed", "dlq"), 0)
+    log = {"first": 3, "last": 5, "records": 2, "bytes": 100}
+    queues, readers = QueueFold(lambda key, event: False), ReaderFold()
+    queues.put_page(
+        {"asOfEvent": 9, "engineNowMs": 1, "next": "a", "queues": [{"queue": "a", **counts, "log": log}]}
+    )
+    queues.put_page({"asOfEvent": 20, "engineNowMs": 1, "queues": []})
+    readers.put("a", {"asOfEvent": 12, "readers": [{"reader": "r", "position": 4}, {"reader": "s", "position": 5}]})
+    events: list[dict[str, Any]] = [
+        {"id": 9, "type": "appended", "queue": "a", "record": "AAAA"},  # its page has it
+        {"id": 10, "type": "appended", "queue": "a", "record": "AAAAAAA="},
+        {"id": 11, "type": "trimmed", "queue": "a", "before": 5, "records": 1, "bytes": 40},
+        {"id": 12, "type": "reader_moved", "queue": "a", "reader": "r", "position": 3},  # its answer has it
+        {"id": 13, "type": "reader_moved", "queue": "a", "reader": "t", "position": 10},
+        {"id": 14, "type": "reader_deleted", "queue": "a", "reader": "s"},
+        {"id": 15, "type": "queue_created", "queue": "b", "kind": "log"},
+    ]
+    for event in events:
+        queues.take(event)
+        readers.take(event)
+    changed, made = queues.rows()
+    assert [changed[name] for name in OF_LOG] == [2, 100 + 32 + 5 - 40, 5, 10]
+    assert readers.of(changed) == {"readers": {"r": 4, "t": 10}, "lag": {"r": 6, "t": 0}}
+    assert [made[name] for name in OF_LOG] == [0, 0, 0, 0] and readers.of(made) == {"readers": {}, "lag": {}}
 
 
 def test_leases_and_requests_name_the_principal_of_a_gateway_and_requests_its_door(

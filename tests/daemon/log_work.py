@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from postroom_common.events import EventType
+from postroom_common.log_blocks import block_of
 from postroom_daemon.model.log_record import LogRecord
 from postroom_daemon.platform.files import Files
-from postroom_daemon.stores.log.records import block_of, records_of
+from postroom_daemon.stores.log.records import records_of
 from tests.conformance.bench import Bench
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from postroom_common.log_blocks import block_of, check_blocks, read_block
 from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.log.contract import LogDamaged, Page
 from postroom_daemon.stores.log.logs import LogFiles
-from postroom_daemon.stores.log.records import block_of, check_blocks, read_block, records_of
+from postroom_daemon.stores.log.records import records_of
 from tests.daemon.log_work import Killed, KillingFiles
 
 LOG = 3

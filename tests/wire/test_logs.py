@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from postroom_client import Binary, Client, PositionNotFound, QueueExists, QueueNotFound, WrongKind
-from postroom_daemon.stores.log.records import block_of, records_of
+from postroom_common.log_blocks import block_of
+from postroom_daemon.stores.log.records import records_of
 from tests.wire.conftest import MakeDaemon, on_every_store
 from tests.wire.daemon import Daemon
 from tests.wire.lane import LaneClient

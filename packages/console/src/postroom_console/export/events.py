@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from postroom_common.body import Form
 from postroom_common.events import Event
+from postroom_common.log_blocks import open_block
 from postroom_common.snapshot import EVENT_NAMES, FIELDS, Kind
 from postroom_common.snapshot_writer import LineEncoder
 
 from .lines import PYTHON, Fields, number, text
 from .redaction import Redaction, Redactor, fit
 
-#: Fields of an event that have columns of other names, or are only for the daemon; and the record of a log, which has a
-#: body and attributes that are not redacted.
-_OMITTED: Final = frozenset(
-    {"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "record", "root"}
-)
+#: Fields of an event that have columns of other names, or are only for the daemon.
+_OMITTED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "record", "root"})
+#: Those of them from which columns are made.
+_WITH_MORE: Final = frozenset({"failure", "message", "body", "content", "record"})
 #: The fields of a part that are its body.
 _OF_BODY: Final = frozenset({"text", "json", "base64", "contentType", "name"})
 _COLUMNS: Final[dict[str, tuple[str, type]]] = {
@@ -52,7 +54,7 @@ def _form_of(fields: tuple[str, ...]) -> _Form:
     names = tuple(name for name in fields if name in _COLUMNS)
     rest = tuple(name for name in fields if name not in _COLUMNS and name not in _OMITTED)
     columns, types = tuple(_COLUMNS[name][0] for name in names), [_COLUMNS[name][1] for name in names]
-    is_plain = not rest and not {"failure", "message", "body", "content"} & {*fields}
+    is_plain = not rest and _WITH_MORE.isdisjoint(fields)
     form = _Form(names, itemgetter(*names), columns, types, rest, is_plain)
     if len(_forms) < _FORMS_LIMIT:
         _forms[fields] = form
@@ -111,6 +113,8 @@ def _completed(event: Event, line: Fields, rest: Fields, redactor: Redactor) -> 
         header = _add_message(line, event["message"], redactor)
     elif "content" in event:
         header = _add_part(line, event["content"], redactor)
+    elif "record" in event:
+        _add_record(line, event["record"], redactor)
     elif "body" in event and type(event["body"]) is dict:
         line["payloadBytes"] = number(event["body"].get("bytes"))
     if rest or header:
@@ -146,6 +150,20 @@ def _add_part(line: Fields, part: Any, redactor: Redactor) -> Fields:
         return {}
     line.update(redactor.body(part))
     return _add_message(line, {name: value for name, value in part.items() if name not in _OF_BODY}, redactor)
+
+
+def _add_record(line: Fields, record: Any, redactor: Redactor) -> None:
+    """Add the body and the attributes of a log's record to a line."""
+    try:
+        part, attributes = open_block(a2b_base64(record))
+    except (ValueError, TypeError):
+        return
+    shown: Fields = {"contentType": part.content_type} if part.content_type else {}
+    if part.form is Form.BINARY:
+        shown["base64"] = part.as_json()
+    else:
+        shown[part.form.value] = part.value() if part.form is Form.JSON else part.as_json()
+    line.update(redactor.body(shown), attributes=redactor.attributes(attributes))
 
 
 def _add_message(line: Fields, message: Any, redactor: Redactor) -> Fields:

@@ -1,4 +1,4 @@
-"""Leases, dead letters, consumers and policies, brought to one event by the events since the daemon's answers.
+"""Leases, dead letters, consumers, policies and readers of logs, brought to one event by the events since the daemon's answers.
 
 Each page of a list is as of an event of its own. A message without an event behind that of the first page is the same
 in all pages, and is in one of them. For any other message the newest page counts, and the events after it.
@@ -203,6 +203,41 @@ class ConsumerFold:
         for consumer in sorted({*self._rows, *self._inflight}):
             row = self._rows.get(consumer, (0, {"queue": consumer[0], "consumer": consumer[1]}))[1]
             yield {**row, "inflight": self._inflight[consumer]}
+
+
+class ReaderFold:
+    """The positions of the named readers of each log."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, tuple[int, dict[str, int]]] = {}  # the event each is as of, and positions by reader
+
+    def put(self, queue: str, answer: Mapping[str, Any]) -> None:
+        """Add an answer of ``list_readers``."""
+        self._logs[queue] = (answer["asOfEvent"], {one["reader"]: one["position"] for one in answer["readers"]})
+
+    def take(self, event: Event) -> None:
+        """Apply an event. Call it in their order."""
+        kind = event["type"]
+        if kind not in (EventType.READER_MOVED, EventType.READER_DELETED, EventType.QUEUE_DELETED):
+            return
+        as_of, readers = self._logs.get(event["queue"], (-1, {}))
+        if event["id"] <= as_of:
+            return
+        if kind == EventType.QUEUE_DELETED:
+            self._logs[event["queue"]] = (event["id"], {})
+            return
+        if kind == EventType.READER_MOVED:
+            readers[event["reader"]] = event["position"]
+        else:
+            readers.pop(event["reader"], None)
+        self._logs[event["queue"]] = (as_of, readers)
+
+    def of(self, row: Fields) -> Fields:
+        """The fields about readers for the line of a queue; none if it is not a log."""
+        if row["records"] is None:
+            return {}
+        readers = self._logs.get(row["queue"], (0, {}))[1]
+        return {"readers": readers, "lag": {name: max(0, row["lastPosition"] - at) for name, at in readers.items()}}
 
 
 class PolicyFold:

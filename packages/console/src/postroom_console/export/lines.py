@@ -37,8 +37,8 @@ def of_traffic(request: Mapping[str, Any], root: str) -> Fields | None:
 
 
 def of_queue(entry: Mapping[str, Any]) -> Fields:
-    """The line of an entry of ``list_queues``, without its policy."""
-    paused = entry.get("paused") or {}
+    """The line of an entry of ``list_queues``, without its policy, and the readers of a log."""
+    paused, log = entry.get("paused") or {}, entry.get("log") or {}
     return {
         "queue": entry["queue"],
         "ready": entry["ready"],
@@ -59,6 +59,10 @@ def of_queue(entry: Mapping[str, Any]) -> Fields:
         "reasons": dict(entry.get("reasons") or {}),
         "tally": dict(entry["tally"]) if entry.get("tally") else None,
         "totals": dict(entry.get("totals") or {}),
+        "records": log.get("records"),
+        "recordBytes": log.get("bytes"),
+        "firstPosition": log.get("first"),
+        "lastPosition": log.get("last"),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from postroom_common.events import COUNTED_TYPES, Event, EventType
+from postroom_common.log_blocks import record_bytes
 
 from .lines import Fields, of_queue
 
@@ -23,8 +24,12 @@ _UNCOUNTED: Final = frozenset(
         EventType.QUARANTINED,
         EventType.RETARGETED,
         EventType.RESCHEDULED,
+        EventType.READER_MOVED,
+        EventType.READER_DELETED,
     }
 )
+#: Fields of the line of a log.
+_OF_LOG: Final = ("records", "recordBytes", "firstPosition", "lastPosition")
 
 
 #: Totals of certain deaths and drops, by their reason code.
@@ -88,8 +93,28 @@ class QueueFold:
             row = self._row(event, queue)
             if row:
                 row["publishPaused" if event["operation"] == "publish" else "consumePaused"] = kind == EventType.PAUSED
+        elif kind in (EventType.APPENDED, EventType.TRIMMED):
+            self._take_log(event, kind, queue)
         elif kind not in _UNCOUNTED:
-            self._row(event, queue)
+            row = self._row(event, queue)
+            if row and kind == EventType.QUEUE_CREATED and event.get("kind") == "log":
+                row |= dict.fromkeys(_OF_LOG, 0)
+
+    def _take_log(self, event: Event, kind: str, queue: str) -> None:
+        row = self._row(event, queue)
+        if not row or row["records"] is None:
+            return
+        if kind == EventType.TRIMMED:
+            row["records"] -= event["records"]
+            row["recordBytes"] -= event["bytes"]
+            row["firstPosition"] = event["before"]
+            return
+        row["records"] += 1
+        row["recordBytes"] += record_bytes(event["record"])
+        position = event.get("position") or event["id"]  # of its own, if it was imported
+        row["firstPosition"] = row["firstPosition"] or position
+        row["lastPosition"] = position
+        row["totals"][kind] = row["totals"].get(kind, 0) + 1
 
     def _take_message(self, event: Event, kind: str, queue: str) -> None:
         if kind != EventType.PART_APPENDED:

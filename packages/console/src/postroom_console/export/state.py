@@ -8,7 +8,7 @@ from typing import Any, Final
 from postroom_common.snapshot import Kind
 
 from ..data.link import Refused
-from .folds import ConsumerFold, DeadLetterFold, LeaseFold, PolicyFold
+from .folds import ConsumerFold, DeadLetterFold, LeaseFold, PolicyFold, ReaderFold
 from .journal import Journal, JournalPosition
 from .lines import Fields, of_body, of_lease, of_letter, of_metrics
 from .queries import Queries
@@ -43,6 +43,7 @@ class DeviceState:
         self._letters = DeadLetterFold(letters)
         self._consumers = ConsumerFold()
         self._policies = PolicyFold()
+        self._readers = ReaderFold()
         self._queues = QueueFold(self._letters.existed_before)
         self._metrics: Mapping[str, Any] = {}
         self._begun = 0
@@ -60,6 +61,7 @@ class DeviceState:
         self._begun = self.health["asOfEvent"]
         queues = [one for page in queries.pages("list_queues", {"limit": PAGE}) for one in page["queues"]]
         self._ask_policies([one["queue"] for one in queues])
+        self._ask_readers([one["queue"] for one in queues if one.get("log")])
         self._ask_letters([one["queue"] for one in queues if one["dlq"]], progress)
         self._metrics = queries.ask("metrics", {})
         for page in queries.pages("list_inflight", {"limit": self._page}):
@@ -79,6 +81,12 @@ class DeviceState:
             answer = self._queries.ask_optional("get_policy", {"queue": queue})
             if answer:
                 self._policies.put(answer)
+
+    def _ask_readers(self, logs: list[str]) -> None:
+        for log in logs:
+            answer = self._queries.ask_optional("list_readers", {"queue": log})
+            if answer:
+                self._readers.put(log, answer)
 
     def _ask_letters(self, queues: list[str], progress: Callable[[str, int], None]) -> None:
         count = 0
@@ -104,6 +112,7 @@ class DeviceState:
             self._letters.take(event)
             self._consumers.take(event)
             self._policies.take(event)
+            self._readers.take(event)
 
     def put(self, drafts: Drafts) -> None:
         """Draft the lines of everything but the queues."""
@@ -128,7 +137,8 @@ class DeviceState:
         if self._is_folded and not self._queues.is_one_page:
             for event in journal.events(JournalPosition(None, self._begun), self.as_of):
                 self._queues.take(event)
-        return [{**row, "policy": fit(self._policies.of(row["queue"]))} for row in self._queues.rows()]
+        rows = self._queues.rows()
+        return [{**row, **self._readers.of(row), "policy": fit(self._policies.of(row["queue"]))} for row in rows]
 
     def _rest_of(self, letter: Fields) -> Fields:
         """The body and the attempts of a dead letter that no page had; nothing if it is gone."""

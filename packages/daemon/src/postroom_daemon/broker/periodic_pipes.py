@@ -14,11 +14,11 @@ import orjson
 from postroom_common.body import Form, Message, Part, decode_message
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.log_blocks import block_of_part, open_block
 from postroom_common.protocol import Command, ErrorCode, ReasonCode, State
 
 from ..engine.context import Context, Draft
 from ..engine.fields import common_fields
-from ..engine.log_bodies import block_of_part, open_block
 from ..engine.verbs.logs import appended
 from ..engine.verbs.lookup import policy_of
 from ..engine.verbs.policies import leads_to

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from postroom_common.events import Event, EventType
+from postroom_common.log_blocks import record_bytes
 
 from ..model.facts import FACT_LOGS
-from ..model.log_record import LOG, LogRecord, number_of, position_of, record_bytes
+from ..model.log_record import LOG, LogRecord, number_of, position_of
 from ..model.records import QueueRecord
 from ..stores.base import Store
 from ..stores.errors import NotStored

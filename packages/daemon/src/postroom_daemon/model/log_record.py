@@ -9,13 +9,6 @@ from postroom_common.events import Event
 
 #: The ``kind`` of a queue that is a log.
 LOG: Final = "log"
-#: Bytes of a record before its block.
-RECORD_HEADER_BYTES: Final = 32
-
-
-def record_bytes(text: str) -> int:
-    """The bytes on disk of a record whose block is ``text``, in base64."""
-    return RECORD_HEADER_BYTES + len(text) // 4 * 3 - text[-2:].count("=")
 
 
 def number_of(event: Event) -> int:

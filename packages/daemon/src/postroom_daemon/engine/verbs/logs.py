@@ -10,6 +10,7 @@ import orjson
 from postroom_common.body import Form, Part, encode_message
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.log_blocks import block_of_part, check_blocks, open_block
 from postroom_common.policy import Layer, Policy
 from postroom_common.protocol import BATCH_LIMIT, READERS_LIMIT, Command, ErrorCode, message_key
 
@@ -18,11 +19,10 @@ from ...model.records import NO_LAYER, QueueRecord
 from ...model.request import MessageView, json_body
 from ...policy.access_rules import Verb
 from ...stores.log.contract import Page
-from ...stores.log.records import check_blocks, records_of
+from ...stores.log.records import records_of
 from ..admission import check_body, check_rate
 from ..context import Context, Decision, Draft
 from ..fields import Fields, common_fields, read_fields
-from ..log_bodies import block_of_part, open_block
 from .addresses import policy_at_creation, queue_created
 from .consume import QueueMissing
 from .lookup import as_of, check_payload_as, existing_queue

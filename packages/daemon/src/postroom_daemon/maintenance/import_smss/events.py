@@ -17,13 +17,13 @@ import orjson
 
 from postroom_common.body import Form, Part, encode_message
 from postroom_common.events import EventType
+from postroom_common.log_blocks import check_blocks
 from postroom_common.protocol import REQUEST_BYTES_CEILING, WALL_MS_LIMIT, message_key, queue_name_problem
 
 from ...engine.context import Draft
 from ...model.log_record import LOG
 from ...platform.clock import Clock, Now
 from ...platform.ids import Ids
-from ...stores.log.records import check_blocks
 from ..foreign_data import ImportRefused, Taken, Unusable, UnusableRow, at_wall, begin_time, clamped, shown_row, text_of
 from .files import HIGHEST, Damage, Entry, Message, Op, SmssFiles
 

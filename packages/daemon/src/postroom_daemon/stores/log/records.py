@@ -3,15 +3,13 @@
     i64 wallMs | i64 position | i64 checksum | i64 end | block
 
 ``checksum`` is the CRC-32 of wallMs, position and block. ``end`` is the offset of the record's end in its segment. So
-a record is recognised wherever it is.
-
-    block = u32 bytes behind the next field | u32 headers | headers x (u32 bytes, key, u32 bytes, value) | body
+a record is recognised wherever it is. A block is that of ``postroom_common.log_blocks``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from struct import Struct, error
+from collections.abc import Iterator
+from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -19,8 +17,6 @@ from .contract import LogDamaged
 
 _CHECKED: Final = Struct("<qq")
 _HEADER: Final = Struct("<qqqq")
-_SIZES: Final = Struct("<II")
-_SIZE: Final = Struct("<I")
 _HEAD: Final = Struct("<qqqqI")
 #: Bytes of a record before its block, and before its headers.
 HEADER_BYTES: Final = 32
@@ -101,54 +97,6 @@ def next_intact(data: bytes, base: int, at: int, last: int) -> int:
                 return at
         at += 1
     return length
-
-
-# --- blocks ---------------------------------------------------------------------------------------------------------
-
-
-def block_of(headers: Mapping[bytes, bytes], body: bytes) -> bytes:
-    """The block of headers and a body."""
-    packed = [_SIZE.pack(len(text)) + text for pair in headers.items() for text in pair]
-    size = sum(map(len, packed)) + len(body)
-    return b"".join((_SIZES.pack(size, len(headers)), *packed, body))
-
-
-def read_block(block: bytes) -> tuple[dict[bytes, bytes], bytes]:
-    """Headers and body of a block. Raises ``ValueError`` if it is not one."""
-    try:
-        size, count = _SIZES.unpack_from(block)
-        if len(block) != 8 + size:
-            raise ValueError(f"a block of {len(block) - 8} bytes says that it has {size}")
-        at = 8
-        texts: list[bytes] = []
-        for _ in range(2 * count):
-            (length,) = _SIZE.unpack_from(block, at)
-            at += 4 + length
-            if at > len(block):
-                raise ValueError(f"its {count} headers are longer than the block")
-            texts.append(block[at - length : at])
-    except error as failure:
-        raise ValueError(f"a block of {len(block)} bytes is too short for its headers") from failure
-    return dict(zip(texts[::2], texts[1::2], strict=True)), block[at:]
-
-
-def check_blocks(data: bytes) -> list[bytes]:
-    """The blocks that follow each other in ``data``, each checked. Raises ``ValueError``."""
-    blocks: list[bytes] = []
-    at = 0
-    while at < len(data):
-        if at + 8 > len(data):
-            raise ValueError(f"{len(data) - at} bytes behind block {len(blocks)} are too few for another")
-        size, _ = _SIZES.unpack_from(data, at)
-        if not size:
-            raise ValueError(f"block {len(blocks) + 1} is empty")
-        block = data[at : at + 8 + size]
-        if len(block) < 8 + size:
-            raise ValueError(f"block {len(blocks) + 1} is incomplete: {len(block)} of {8 + size} bytes")
-        read_block(block)
-        blocks.append(block)
-        at += 8 + size
-    return blocks
 
 
 def not_intact(path: object, offset: int) -> LogDamaged:
