@@ -251,6 +251,23 @@ def test_an_invalid_fact_is_refused_and_nothing_is_imported(bench: Bench, fact: 
     assert bench.store.pages.entries("", 10) == [] and steady(quietly(bench)).facts == []
 
 
+def test_logs_and_messages_for_a_log_are_refused_because_positions_belong_to_their_root(bench: Bench) -> None:
+    bench.do("append", queue="measures", message="1", createWith={})
+    record = steady(quietly(bench)).queues[0].to_json()
+    bench.do("set_policy_patterns", patterns=[{"pattern": "made-.*", "policy": {"kind": "log"}}])
+    of_log = {"key": "msg:measures:20261128:x", "queue": "measures"}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"queues": [record | {"name": "elsewhere"}]}, "only restore keeps them"),
+        ({"messages": [GOOD, GOOD | of_log]}, "'measures' is a log here"),
+        ({"queues": [{"name": "made-here"}]}, "makes it a log"),
+    ]
+    before = bench.live.journal.last_id
+    for parts, text in refused:
+        sent = bench.send("import_state", engineMs=0, wallMs=0, **parts)
+        assert sent.code == "ERR_INVALID_REQUEST" and text in str(sent.answer.error), parts
+    assert bench.live.journal.last_id == before and bench.store.queue("measures").counts["ready"] == 0
+
+
 def test_more_schedules_than_a_root_has_are_refused(bench: Bench) -> None:
     facts = [{"name": f"schedule:{number}", "value": SCHEDULE} for number in range(1001)]
     sent = bench.send("import_state", engineMs=0, wallMs=0, facts=facts)

@@ -24,6 +24,7 @@ from postroom_common.protocol import (
 )
 
 from ...model.facts import CARRIED_FACTS, CLAIM, CLAIM_END, FACT_DRAINING, FACT_POLICY_PATTERNS, NAME, SCHEDULE
+from ...model.log_record import LOG
 from ...model.records import ORDERED, Entry, QueueRecord, entry_from_json
 from ...policy.policies import override_to_wire
 from ..fields import read_fields
@@ -89,6 +90,8 @@ def exported_queue(data: Any) -> QueueRecord:
     problem = queue_name_problem(name)
     if problem:
         raise invalid(f"queue {name!r}", f"its name {problem}")
+    if data.get("kind") == LOG or data.get("log"):
+        raise invalid(f"queue {name!r}", "it is a log: positions are those of its own root, and only restore keeps them")
     flags = data.get("publishPaused", False), data.get("consumePaused", False)
     layers = {layer: data.get(layer, {}) for layer in ("override", "createdWith")}
     if any(type(layer) is not dict for layer in layers.values()) or any(type(flag) is not bool for flag in flags):

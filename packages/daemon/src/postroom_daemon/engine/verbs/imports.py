@@ -17,6 +17,7 @@ from postroom_common.policy import Layer
 from postroom_common.protocol import ErrorCode, ReasonCode, State, birthplace, named_key
 
 from ...model.facts import SCHEDULE, claim_fact, schedule_fact
+from ...model.log_record import LOG
 from ...model.records import NO_LAYER, Entry, QueueRecord
 from ..context import Context, Decision, Draft
 from ..fields import Fields
@@ -30,6 +31,7 @@ from .exported import (
     exported_fact,
     exported_message,
     exported_queue,
+    invalid,
 )
 from .gathering import EVERYONE
 from .lookup import find_message
@@ -165,7 +167,10 @@ class _EventWriter:
         if entry.key in self._made or self._context.store.get(entry.key):
             self.skipped += 1
             return
-        if entry.queue not in self._made and not self._context.store.queue(entry.queue):
+        record = self._context.store.queue(entry.queue)
+        if record and record.log:
+            raise invalid(f"message {entry.key!r}", f"{entry.queue!r} is a log here")
+        if entry.queue not in self._made and not record:
             self._make(entry.queue)
             self.queues += 1
         self._made.add(entry.key)
@@ -291,7 +296,10 @@ class _EventWriter:
 
     def _make(self, queue: str, created_with: Layer = NO_LAYER) -> None:
         self._made.add(queue)
-        self.drafts.append(queue_created(self._context, queue, created_with))
+        created = queue_created(self._context, queue, created_with)
+        if created["kind"] == LOG:
+            raise invalid(f"queue {queue!r}", "the policy here makes it a log")
+        self.drafts.append(created)
 
     def _about(self, type_: EventType, entry: Entry, **facts: Any) -> None:
         self._add(type_, entry.queue, key=entry.key, **facts)
