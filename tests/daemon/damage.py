@@ -19,14 +19,17 @@ from typing import Any
 from unittest.mock import patch
 
 from postroom_common.events import Event, decode_event
+from postroom_common.log_blocks import read_block
 from postroom_daemon.broker.engine_state import READS_MS
 from postroom_daemon.journal.segments import list_segments, segment_name
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.errors import StoreDamaged
-from tests.conformance.bench import Bench, CountedIds
+from postroom_daemon.stores.log.contract import LogDamaged
+from tests.conformance.bench import Bench, CountedIds, all_records
 
 BACKENDS = ("sqlite", "filesystem", "hybrid")
 QUEUES = ("work", "spare parts/ü")
+LOG = "measures"
 SEGMENT_BYTES = 3000
 
 
@@ -39,7 +42,7 @@ class OwnRoots(CountedIds):
 
 @dataclass
 class Victim:
-    """A root whose daemon was killed, and what is true of its messages."""
+    """A root whose daemon was killed, and what is true of its messages, and of a log's records by their positions."""
 
     path: Path
     backend: str
@@ -47,6 +50,7 @@ class Victim:
     bodies: dict[str, str] = field(default_factory=dict)
     acked: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
+    records: dict[int, str] = field(default_factory=dict)
 
     @property
     def alive(self) -> set[str]:
@@ -64,8 +68,27 @@ class Victim:
         return bench
 
 
-def build(path: Path, backend: str, word: str = "body") -> Victim:
-    """Messages in all states, in a dozen segments; a checkpoint in the middle, more behind it, and then a kill."""
+def append(bench: Bench, body: str, segment_bytes: int) -> int:
+    """Append a record to a log with small segments. Returns its position."""
+    record = bench.store.queue(LOG)
+    if record and record.log:
+        bench.store.logs.use_segment_bytes(record.log.created, segment_bytes)
+    position: int = bench.do("append", queue=LOG, message=body, createWith={})["last"]
+    return position
+
+
+def records(bench: Bench) -> dict[int, str]:
+    """The records of the log by their positions. If one is damaged, the root is opened again, as by the service."""
+    try:
+        return {position: read_block(block)[1].decode() for _, position, block in all_records(bench.store, LOG)}
+    except LogDamaged:
+        bench.reopen()
+        return {position: read_block(block)[1].decode() for _, position, block in all_records(bench.store, LOG)}
+
+
+def build(path: Path, backend: str, word: str = "body", with_log: bool = False) -> Victim:
+    """Messages in all states, in a dozen segments; a checkpoint in the middle, more behind it, and then a kill; and if
+    so, a log in several segments."""
     victim = Victim(path, backend)
     bench = victim.bench(path)
     with patch("tests.conformance.bench.CountedIds", OwnRoots):
@@ -83,6 +106,8 @@ def build(path: Path, backend: str, word: str = "body") -> Victim:
             else:
                 bench.do("nack", **receipt, requeue=False, reason="as the test wants it")
                 victim.dead.add(receipt["messageKey"])
+        if with_log and number % 2:
+            victim.records[append(bench, body, 500)] = body
         if number in (11, 25):
             bench.store.disk.checkpoint()
     victim.last_id = bench.live.journal.last_id
@@ -105,9 +130,14 @@ def targets(victim: Victim) -> dict[str, list[Path]]:
     }
     data = sorted(path.relative_to(root) for path in (root / "data").rglob("*") if path.is_file())
     for path in data:
-        kind = "checkpoint" if path.name.startswith("checkpoint-") else "database" if ".db" in path.name else "message"
-        found.setdefault(kind, []).append(path)
+        found.setdefault(_kind_of(path), []).append(path)
     return found
+
+
+def _kind_of(path: Path) -> str:
+    if "logs" in path.parts:
+        return "log"
+    return "checkpoint" if path.name.startswith("checkpoint-") else "database" if ".db" in path.name else "message"
 
 
 # --- how --------------------------------------------------------------------------------------------------------------
@@ -202,6 +232,8 @@ DAMAGES: dict[str, DoDamage] = {
 
 #: The daemon does not start, and says what to put back: a store of another root, a lock that may be locked.
 REFUSED = {("database", "another root's"), ("checkpoint", "another root's"), ("lock", "not readable")}
+#: Records of another root with the same numbers are taken for those of this one.
+FOREIGN = {("log", "another root's")}
 #: Taking a message's file away takes the message away: docs/storage.md, "By hand".
 REMOVED = ("gone", "renamed", "another root's", "a directory", "a link", "a pipe")
 
@@ -211,11 +243,12 @@ REMOVED = ("gone", "renamed", "another root's", "a directory", "a link", "a pipe
 
 @dataclass
 class Outcome:
-    """What was found after damage: keys by what became of their messages."""
+    """What was found after damage: keys by what became of their messages, and records by their positions."""
 
     delivered: dict[str, str] = field(default_factory=dict)
     lost_bodies: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
+    records: dict[int, str] = field(default_factory=dict)
     started: bool = True
     degraded: bool = False
     new_id: int = 0
@@ -254,8 +287,11 @@ def try_one(
             bench.close()
             bench.open(refold=True)
             _look(bench, outcome)
+        outcome.records = records(bench)
+        outcome.degraded |= bench.do("health")["status"] == "degraded"
         bench.close()
         again = bench.open()
+        assert records(again) == outcome.records
         assert again.do("health")["status"] in ("ok", "degraded")
         new = again.publish("new", "afterwards")
         outcome.new_id = again.live.journal.last_id
@@ -263,6 +299,8 @@ def try_one(
         again.close()
     by_hand = {victim.key_of(path)} if kind == "message" and how in REMOVED else set()
     _judge(victim, outcome, intact - by_hand, by_hand, without_store, kind)
+    if (kind, how) not in FOREIGN:
+        _judge_log(victim, outcome, is_whole=kind == "log")
     kept = _bytes_of(scratch / "journal") + _bytes_of(scratch / "quarantine")
     if not hidden:
         for line in before.split(b"\n"):
@@ -355,3 +393,10 @@ def _judge(
     assert outcome.degraded or missing <= by_hand, f"lost without a word: {missing}"
     assert outcome.degraded or not back, f"acknowledged, and back without a word: {back}"
     assert outcome.new_id > victim.last_id, "ids were given again"
+
+
+def _judge_log(victim: Victim, outcome: Outcome, is_whole: bool) -> None:
+    """``is_whole``: the journal is intact, and has everything."""
+    assert outcome.records.items() <= victim.records.items(), "wrong records"
+    missing = victim.records.keys() - outcome.records.keys()
+    assert not missing or (outcome.degraded and not is_whole), f"records lost without a word: {sorted(missing)}"

@@ -32,7 +32,7 @@ from postroom_daemon.journal.end_mark import END_MARK_NAME
 from postroom_daemon.journal.segments import is_segment_name, list_segments
 from postroom_daemon.stores.errors import StoreDamaged
 from tests.conformance.bench import Bench
-from tests.daemon.damage import OwnRoots
+from tests.daemon.damage import OwnRoots, append, records
 
 QUEUES = ("work", "spare parts/ü", "late")
 MESSAGES = 300
@@ -44,7 +44,8 @@ _ALL_DUE_MS = 60 * _MINUTE_MS
 
 @dataclass
 class Truth:
-    """A sound root, and what is true of its messages: their bodies by key, and the keys of those with a state."""
+    """A sound root, and what is true of its messages: their bodies by key, and the keys of those with a state; and of
+    a log's records, by their positions."""
 
     path: Path
     backend: str
@@ -52,11 +53,13 @@ class Truth:
     acked: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
     on_hold: set[str] = field(default_factory=set)
+    records: dict[int, str] = field(default_factory=dict)
 
     def copy(self, path: Path) -> Truth:
         """The same of a copy of the root as it is now, in the middle of its work: as a kill leaves it."""
         shutil.copytree(self.path, path)
-        return Truth(path, self.backend, dict(self.bodies), set(self.acked), set(self.dead), set(self.on_hold))
+        states = set(self.acked), set(self.dead), set(self.on_hold)
+        return Truth(path, self.backend, dict(self.bodies), *states, dict(self.records))
 
     def bench(self, path: Path, first: int = 1) -> Bench:
         """A bench on ``path`` whose ids begin with a number."""
@@ -85,6 +88,8 @@ def _build(folder: Path, backend: str, lean: bool, seed: int) -> list[Truth]:
             queue, options = QUEUES[2], {"delayMs": chance.randrange(1, 20) * _MINUTE_MS}
         key = bench.publish(queue, body, **options)
         truth.bodies[key] = body
+        if number % 5 == 0:
+            truth.records[append(bench, body, 3000)] = body
         _use(bench, truth, key, number)
         bench.clocks.pass_ms(50)
         if number == MESSAGES * 2 // 3:
@@ -130,6 +135,7 @@ def targets(root: Path) -> dict[str, list[Path]]:
             "write-ahead log" if name.endswith("-wal")
             else "database" if name.endswith(".db")
             else "mark" if below == "journal" or "checkpoint" in name
+            else "log" if "logs" in path.relative_to(root).parts
             else "body" if below == "data"
             else ""
         )  # fmt: skip
@@ -192,12 +198,14 @@ def _damage(root: Path, chance: random.Random) -> str:
 
 @dataclass
 class Outcome:
-    """What a damaged root showed: bodies by key that were delivered, and keys of messages that it still has."""
+    """What a damaged root showed: bodies by key that were delivered, keys of messages that it still has, and records
+    of the log by their positions."""
 
     delivered: dict[str, str] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
     lost_bodies: set[str] = field(default_factory=set)
     on_hold: set[str] = field(default_factory=set)
+    records: dict[int, str] = field(default_factory=dict)
     degraded: bool = False
     what: str = ""
 
@@ -225,10 +233,12 @@ def _examine(bench: Bench, outcome: Outcome) -> None:
         bench.clocks.pass_ms(_ALL_DUE_MS)
         _serve(bench, Bench.run)
     _serve(bench, lambda bench: _look(bench, outcome))
+    outcome.records = records(bench)
     outcome.degraded = _is_degraded(bench)
     _serve(bench, Bench.stop)
     _serve(bench, lambda bench: bench.store.disk.checkpoint())
     bench.reopen()
+    assert records(bench) == outcome.records
     if outcome.degraded:
         assert _is_degraded(bench), "degraded, and forgotten by a restart"
         _serve(bench, lambda bench: bench.live.broker.accept_losses())
@@ -295,6 +305,7 @@ def _letters(bench: Bench, queue: str) -> Iterator[dict[str, Any]]:
 def _judge(truth: Truth, outcome: Outcome) -> None:
     for key, body in outcome.delivered.items():
         assert truth.bodies.get(key) == body, f"wrong bytes for {key}: {body!r}"
+    assert outcome.records.items() <= truth.records.items(), "wrong records"
     if outcome.degraded:
         return
     there = outcome.delivered.keys() | outcome.dead | outcome.lost_bodies | outcome.on_hold
@@ -306,3 +317,5 @@ def _judge(truth: Truth, outcome: Outcome) -> None:
     assert not back, f"acknowledged, and back without a word: {sorted(back)}"
     alive = outcome.delivered.keys() & (truth.dead | truth.on_hold)
     assert not alive, f"dead or on hold, and delivered without a word: {sorted(alive)}"
+    records_lost = truth.records.keys() - outcome.records.keys()
+    assert not records_lost, f"records lost without a word: {sorted(records_lost)}"

@@ -10,7 +10,7 @@ from tests.daemon.damage import BACKENDS, DAMAGES, Victim, build, targets, try_o
 
 SEGMENTS = ("first segment", "middle segment", "last segment")
 KINDS = {
-    "sqlite": (*SEGMENTS, "lock", "database"),
+    "sqlite": (*SEGMENTS, "lock", "database", "log"),
     "filesystem": (*SEGMENTS, "lock", "checkpoint", "message"),
     "hybrid": (*SEGMENTS, "lock", "database", "message"),
 }
@@ -21,7 +21,10 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Victim,
     """For each store a root to be damaged, and another one."""
     root = tmp_path_factory.mktemp("victims")
     return {
-        backend: (build(root / backend, backend), build(root / f"other-{backend}", backend, "other's"))
+        backend: (
+            build(root / backend, backend, with_log="log" in KINDS[backend]),
+            build(root / f"other-{backend}", backend, "other's", with_log="log" in KINDS[backend]),
+        )
         for backend in BACKENDS
     }
 
