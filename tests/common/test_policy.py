@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from postroom_common.errors import ConfigurationError
-from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
+from postroom_common.policy import Policy, dlq_name, read_layer
+from postroom_common.policy_keys import POLICY_KEYS
 
 #: What an unknown key is told that there is.
 TOP_LEVEL = (

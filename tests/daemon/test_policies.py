@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from postroom_common.errors import ConfigurationError
-from postroom_common.policy import POLICY_KEYS
+from postroom_common.policy_keys import POLICY_KEYS
 from postroom_common.settings import Setting
 from postroom_daemon.cli import main
 from postroom_daemon.config.config import Config, load

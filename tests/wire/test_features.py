@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom_common.policy import POLICY_KEYS
+from postroom_common.policy_keys import POLICY_KEYS
 from tests.wire.daemon import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]

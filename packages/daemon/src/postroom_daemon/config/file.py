@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from postroom_common.codec import strict_loads
 from postroom_common.errors import ConfigurationError
-from postroom_common.policy import POLICY_KEYS, Layer, Policy, dlq_name, read_layer
+from postroom_common.policy import Layer, Policy, dlq_name, read_layer
+from postroom_common.policy_keys import POLICY_KEYS
 from postroom_common.protocol import queue_name_problem
 from postroom_common.settings import Setting, flatten, shown
 
