@@ -15,7 +15,8 @@ def add_options(parser):
 
 def change(call, options):
     """Add and remove targets with ``call(command, payload)``. Return the data that the command prints."""
-    policy = call("get_policy", {"queue": options.queue})["policy"]
+    queue = _name(options.queue)
+    policy = call("get_policy", {"queue": queue})["policy"]
     before = (policy.get("pipe") or {}).get("to") or []
     removed = [_name(one) for one in options.remove]
     to = [one for one in before if one not in removed]
@@ -23,8 +24,8 @@ def change(call, options):
         if name not in to:
             to.append(name)
     if to != before:
-        call("set_policy", {"queue": options.queue, "policy": {"pipe": {"to": to}}})
-    return {"queue": options.queue, "to": to}
+        call("set_policy", {"queue": queue, "policy": {"pipe": {"to": to}}})
+    return {"queue": queue, "to": to}
 
 
 def describe(data):
