@@ -183,12 +183,12 @@ def test_a_log_that_changes_while_queues_are_listed_is_brought_to_the_last_page(
         {"id": 12, "type": "reader_moved", "queue": "a", "reader": "r", "position": 3},  # its answer has it
         {"id": 13, "type": "reader_moved", "queue": "a", "reader": "t", "position": 10},
         {"id": 14, "type": "reader_deleted", "queue": "a", "reader": "s"},
-        {"id": 15, "type": "queue_created", "queue": "b", "kind": "log"},
+        {"id": 15, "type": "queue_created", "queue": "A", "kind": "log"},
     ]
     for event in events:
         queues.take(event)
         readers.take(event)
-    changed, made = queues.rows()
+    made, changed = queues.rows()
     assert [changed[name] for name in OF_LOG] == [2, 100 + 32 + 5 - 40, 5, 10]
     assert readers.of(changed) == {"readers": {"r": 4, "t": 10}, "lag": {"r": 6, "t": 0}}
     assert [made[name] for name in OF_LOG] == [0, 0, 0, 0] and readers.of(made) == {"readers": {}, "lag": {}}

@@ -265,7 +265,7 @@ def test_logs_and_messages_for_a_log_are_refused_because_positions_belong_to_the
     for parts, text in refused:
         sent = bench.send("import_state", engineMs=0, wallMs=0, **parts)
         assert sent.code == "ERR_INVALID_REQUEST" and text in str(sent.answer.error), parts
-    assert bench.live.journal.last_id == before and bench.store.queue("measures").counts["ready"] == 0
+    assert bench.live.journal.last_id == before and bench.counts("measures") == {}
 
 
 def test_more_schedules_than_a_root_has_are_refused(bench: Bench) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from .contract import LostRange, Records
-from .open_logs import DELETED, DIRECTORY, OpenLog, OpenLogs
+from .open_logs import DELETED, DIRECTORY, OF_LOG, OpenLog, OpenLogs
 from .reading import Reader
 from .records import record_of, records_of
 from .segments import Intact, Segment
 from .state import STATE_NAME
-
-_OF_LOG: Final = re.compile(r"[0-9]{20}\.(log|idx|log\.tmp)|name(\.tmp)?")
 
 
 def lost(opened: OpenLogs) -> Iterator[LostRange]:
@@ -50,7 +46,7 @@ def strangers(root: Path) -> list[Path]:
         elif not path.is_dir():
             found.append(path)
         else:
-            found += [one for one in sorted(path.iterdir()) if not _OF_LOG.fullmatch(one.name) or one.is_dir()]
+            found += [one for one in sorted(path.iterdir()) if not OF_LOG.fullmatch(one.name) or one.is_dir()]
     return found
 
 

@@ -18,6 +18,8 @@ NAME: Final = "name"
 #: Ends the names of directories whose logs are deleted.
 DELETED: Final = ".deleted"
 DIRECTORY: Final = re.compile(r"[0-9]{20}")
+#: The names of the files of a log.
+OF_LOG: Final = re.compile(r"[0-9]{20}\.(log|idx|log\.tmp)|name(\.tmp)?")
 
 
 class OpenLog(LogState):

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from postroom_common.errors import DamagedRecord
 
-from .open_logs import DELETED, DIRECTORY, NAME, OpenLog, OpenLogs
+from ...platform.files import LOST_ERRNOS
+from .open_logs import DELETED, DIRECTORY, NAME, OF_LOG, OpenLog, OpenLogs
 from .segments import Index, Segment
-from .state import LogsState, LogState
+from .state import STATE_NAME, LogsState, LogState
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ def open_logs(opened: OpenLogs) -> Found:
     """Open all logs; the ends that are not intact are cut off. Raises ``StoreError``, ``OSError``."""
     root = opened.root
     try:
-        state = LogsState.read(root)
+        state = _read_state(opened)
         had_state = state is not None
     except DamagedRecord as error:
         log.error("%s: %s; the journal is folded into the logs from its beginning", root, error)
@@ -49,11 +50,42 @@ def open_logs(opened: OpenLogs) -> Found:
     return Found(state.applied, had_state, is_new, doomed)
 
 
+def _read_state(opened: OpenLogs) -> LogsState | None:
+    path = opened.root / STATE_NAME
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        _set_aside(opened, path, path.name)
+        raise DamagedRecord(f"{path} is no file")
+    try:
+        return LogsState.read(opened.root)
+    except OSError as error:
+        if error.errno not in LOST_ERRNOS:
+            raise
+        raise DamagedRecord(str(error)) from error
+
+
+def _set_aside(opened: OpenLogs, path: Path, name: str) -> None:
+    if not opened.is_reading:
+        opened.quarantine.move_in(path, "it is no file, or cannot be read", name)
+
+
+def _files_of(opened: OpenLogs, directory: Path) -> list[str]:
+    """The names of the files of a log. What has such a name and is no file is set aside."""
+    names: list[str] = []
+    for name in opened.files.listdir(directory) if directory.is_dir() else []:
+        path = directory / name
+        if path.is_file() and not path.is_symlink():
+            names.append(name)
+        elif OF_LOG.fullmatch(name):
+            _set_aside(opened, path, f"{directory.name}~{name}")
+    return names
+
+
 def _open_log(opened: OpenLogs, number: int, state: LogState | None, doomed: list[Path]) -> OpenLog:
     segments = opened.segments
     directory = segments.directory(number)
-    one = OpenLog(state.name if state else _name_of(directory), state or LogState(""))
-    names = opened.files.listdir(directory) if directory.is_dir() else []
+    names = _files_of(opened, directory)
+    named = state.name if state else _name_of(directory) if NAME in names else directory.name.lstrip("0")
+    one = OpenLog(named, state or LogState(""))
     found = sorted(int(match[1]) for match in map(SEGMENT.fullmatch, names) if match)
     known = {segment.first: segment for segment in one.segments}
     one.segments = [known.get(first) or Segment(first) for first in sorted({*known, *found})]
@@ -66,7 +98,12 @@ def _open_log(opened: OpenLogs, number: int, state: LogState | None, doomed: lis
             break
     if one.segments and not one.segments[-1].suspect:
         unsynced = opened.unsynced.get((number, one.segments[-1].first))
-        one.index = unsynced[1] if unsynced else segments.read_index(number, one.segments[-1])
+        try:
+            one.index = unsynced[1] if unsynced else segments.read_index(number, one.segments[-1])
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            one.segments[-1].suspect = True
     one.undo()
     return one
 
@@ -79,8 +116,25 @@ def _name_of(directory: Path) -> str:
 
 
 def _open_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> bool:
-    """Learn what a segment has behind the last checkpoint; cut off what is not intact. Returns whether there was
-    nothing to cut off."""
+    """Learn what a segment has behind the last checkpoint; cut off what is not intact. One that cannot be read is
+    suspect, or set aside if it was begun behind the checkpoint. Returns whether there was nothing to cut off."""
+    path, start = opened.segments.path(number, segment.first), segment.size
+    try:
+        return _read_segment(opened, number, one, segment, is_known)
+    except OSError as error:
+        if error.errno not in LOST_ERRNOS:
+            raise
+        log.error("%s: %s", path, error)
+    opened.segments.forget(number, segment.first)
+    if is_known:
+        segment.size, segment.suspect, one.last = start, True, max(one.last, segment.last)
+        return True
+    one.segments.remove(segment)
+    _set_aside(opened, path, f"{path.parent.name}~{path.name}")
+    return False
+
+
+def _read_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> bool:
     path = opened.segments.path(number, segment.first)
     try:
         size = path.stat().st_size if path.is_file() and not path.is_symlink() else -1

@@ -190,10 +190,10 @@ class SegmentFiles:
 
     def read_index(self, log: int, segment: Segment) -> Index:
         """The index of a segment. What its file lacks is made again."""
+        path = self.path(log, segment.first).with_suffix(".idx")
         try:
-            with open(self.path(log, segment.first).with_suffix(".idx"), "rb") as file:
-                index = Index.read(file.read(), segment.size)
-        except FileNotFoundError:
+            index = Index.read(path.read_bytes(), segment.size) if path.is_file() else Index()
+        except OSError:
             index = Index()
         start = index.offsets[-1] if index.offsets else 0
         self.scan(log, segment, start, index.positions[-1] - 1 if index.offsets else 0, index)
@@ -269,9 +269,7 @@ class SegmentFiles:
         is_unreadable = False
         path = self.path(log, segment.first)
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            data = b""
+            data = path.read_bytes() if path.is_file() else b""
         except OSError:
             data, is_unreadable = _readable(path), True
         data = data if segment.suspect else data[: segment.size]
