@@ -171,9 +171,7 @@ def test_a_log_that_changes_while_queues_are_listed_is_brought_to_the_last_page(
     counts = dict.fromkeys(("ready", "inflight", "delayed", "dlq"), 0)
     log = {"first": 3, "last": 5, "records": 2, "bytes": 100}
     queues, readers = QueueFold(lambda key, event: False), ReaderFold()
-    queues.put_page(
-        {"asOfEvent": 9, "engineNowMs": 1, "next": "a", "queues": [{"queue": "a", **counts, "log": log}]}
-    )
+    queues.put_page({"asOfEvent": 9, "engineNowMs": 1, "next": "a", "queues": [{"queue": "a", **counts, "log": log}]})
     queues.put_page({"asOfEvent": 20, "engineNowMs": 1, "queues": []})
     readers.put("a", {"asOfEvent": 12, "readers": [{"reader": "r", "position": 4}, {"reader": "s", "position": 5}]})
     events: list[dict[str, Any]] = [

@@ -232,8 +232,6 @@ DAMAGES: dict[str, DoDamage] = {
 
 #: The daemon does not start, and says what to put back: a store of another root, a lock that may be locked.
 REFUSED = {("database", "another root's"), ("checkpoint", "another root's"), ("lock", "not readable")}
-#: Records of another root with the same numbers are taken for those of this one.
-FOREIGN = {("log", "another root's")}
 #: Taking a message's file away takes the message away: docs/storage.md, "By hand".
 REMOVED = ("gone", "renamed", "another root's", "a directory", "a link", "a pipe")
 
@@ -299,8 +297,7 @@ def try_one(
         again.close()
     by_hand = {victim.key_of(path)} if kind == "message" and how in REMOVED else set()
     _judge(victim, outcome, intact - by_hand, by_hand, without_store, kind)
-    if (kind, how) not in FOREIGN:
-        _judge_log(victim, outcome, is_whole=kind == "log")
+    _judge_log(victim, outcome, is_whole=kind == "log")
     kept = _bytes_of(scratch / "journal") + _bytes_of(scratch / "quarantine")
     if not hidden:
         for line in before.split(b"\n"):

@@ -186,3 +186,39 @@ def test_a_kill_at_any_call_loses_no_record_that_was_answered(make_bench: Callab
         if len(done) == 12:
             break
     assert at > 50
+
+
+def test_a_segment_that_is_short_or_of_another_root_is_appended_again_from_the_journal(
+    make_bench: Callable[..., Bench],
+) -> None:
+    def build(word: str) -> tuple[Bench, int]:
+        bench = make_bench().open()
+        log = create(bench)
+        bench.store.logs.use_segment_bytes(log, 300)
+        for number in range(20):
+            append(bench, log, f"{word} {number} {'x' * 60}")
+            if number == 9:
+                bench.store.disk.checkpoint()
+        return bench, log
+
+    others = [path.read_bytes() for path in segments(build("them")[0])]
+    bench, log = build("mine")
+    expected = bodies(bench, log)
+    size = segments(bench)[0].stat().st_size // 3
+    swap = [segments(bench)[at].read_bytes() for at in (0, -2)]
+    for at, data in (
+        (-3, b""),
+        (-3, segments(bench)[-3].read_bytes()[:size]),
+        (-3, others[-3]),
+        (1, others[1]),
+        (0, swap[1]),
+        (-2, swap[0]),
+        (-2, segments(bench)[-1].read_bytes()),
+        (1, segments(bench)[1].read_bytes() + others[2]),
+    ):
+        bench.close()
+        segments(bench)[at].write_bytes(data)
+        bench.open()
+        assert bodies(bench, log) == expected and log_record(bench).records == 20
+        assert "damage_found" not in bench.event_types()
+        bench.store.logs.use_segment_bytes(log, 300)

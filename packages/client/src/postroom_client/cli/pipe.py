@@ -1,6 +1,7 @@
 """``postroom log pipe``: to which names a queue or a log passes everything on."""
 
 from .._compat import text_type
+from ..errors import QueueNotFound
 from .output import cell, pairs
 from .payload import UsageError
 
@@ -16,8 +17,12 @@ def add_options(parser):
 def change(call, options):
     """Add and remove targets with ``call(command, payload)``. Return the data that the command prints."""
     queue = _name(options.queue)
-    policy = call("get_policy", {"queue": queue})["policy"]
-    before = (policy.get("pipe") or {}).get("to") or []
+    try:
+        before = call("get_policy", {"queue": queue})["policy"].get("pipe", {}).get("to", [])
+    except QueueNotFound:
+        if not options.to:
+            raise
+        before = []  # set_policy creates it
     removed = [_name(one) for one in options.remove]
     to = [one for one in before if one not in removed]
     for name in map(_name, options.to):

@@ -19,7 +19,9 @@ from .lines import PYTHON, Fields, number, text
 from .redaction import Redaction, Redactor, fit
 
 #: Fields of an event that have columns of other names, or are only for the daemon.
-_OMITTED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "record", "root"})
+_OMITTED: Final = frozenset(
+    {"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "content", "record", "root"}
+)
 #: Those of them from which columns are made.
 _WITH_MORE: Final = frozenset({"failure", "message", "body", "content", "record"})
 #: The fields of a part that are its body.

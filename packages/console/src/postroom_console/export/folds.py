@@ -1,4 +1,4 @@
-"""Leases, dead letters, consumers, policies and readers of logs, brought to one event by the events since the daemon's answers.
+"""Leases, dead letters, consumers, policies and readers of logs, brought to one event by the events behind the answers.
 
 Each page of a list is as of an event of its own. A message without an event behind that of the first page is the same
 in all pages, and is in one of them. For any other message the newest page counts, and the events after it.

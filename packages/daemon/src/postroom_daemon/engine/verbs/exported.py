@@ -91,7 +91,9 @@ def exported_queue(data: Any) -> QueueRecord:
     if problem:
         raise invalid(f"queue {name!r}", f"its name {problem}")
     if data.get("kind") == LOG or data.get("log"):
-        raise invalid(f"queue {name!r}", "it is a log: positions are those of its own root, and only restore keeps them")
+        raise invalid(
+            f"queue {name!r}", "it is a log: positions are those of its own root, and only restore keeps them"
+        )
     flags = data.get("publishPaused", False), data.get("consumePaused", False)
     layers = {layer: data.get(layer, {}) for layer in ("override", "createdWith")}
     if any(type(layer) is not dict for layer in layers.values()) or any(type(flag) is not bool for flag in flags):

@@ -7,6 +7,7 @@ that the files never lack what the journal would fold again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,15 +17,20 @@ from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ..errors import store_errors
 from . import mending
-from .contract import LogFacts, Logs, LostRange, Page, Records, Trimmable
+from .contract import LogDamaged, LogFacts, Logs, LostRange, Page, Records, Trimmable
 from .open_logs import OpenLog, OpenLogs
-from .opening import open_logs
+from .opening import cut_behind, open_logs
 from .reading import Reader
-from .records import record_of
+from .records import checksum_at, record_of, records_of
 from .removal import Removal, trimmable
 from .segments import MARK_BYTES, Index, Segment, SegmentFiles
 
+log = logging.getLogger(__name__)
+
 _BLOCK_BYTES: Final = 4096
+#: What a replay reads at once.
+_PAGE: Final = 1000
+_PAGE_BYTES: Final = 256 * 1024
 #: After so many bytes of a segment the kernel begins to write them, so that a checkpoint does not wait for all at once.
 _START_BYTES: Final = 8 * 1024 * 1024
 
@@ -52,6 +58,8 @@ class LogFiles(Logs):
         self._removal = Removal(self._opened, self._reader, [])
         self._touched: dict[int, OpenLog] = {}
         self._deleting: dict[int, OpenLog] = {}
+        #: For each log that a replay compares with the journal the last page that it has read, and the last position.
+        self._compared: dict[int, tuple[int, Records]] = {}
 
     def _errors(self) -> AbstractContextManager[None]:
         return store_errors(self.root)
@@ -87,7 +95,7 @@ class LogFiles(Logs):
         if one is None:  # the event that created it was lost to damage
             self.create(log, str(log))
             one = self._logs[log]
-        if position <= one.pending_last:
+        if position <= one.pending_last and not self._lacks(log, one, position, (wall_ms, block)):
             return
         if not one.pending:
             one.begin_append(position)
@@ -103,6 +111,26 @@ class LogFiles(Logs):
         if wall_ms > one.wall_ms:
             one.wall_ms = wall_ms
 
+    def _lacks(self, number: int, one: OpenLog, position: int, record: tuple[int, bytes]) -> bool:
+        """Whether the files lack a record of the journal, or have another in its place: a power cut can take the first
+        of two segments. What they have there and behind it is set aside then."""
+        if position < one.before or one.pending or self._reading:
+            return False
+        try:
+            last, seen = self._compared.get(number) or (position - 1, {})
+            while last < position and (page := self.read(number, last, _PAGE, _PAGE_BYTES)).records:
+                last, seen = page.last, {at: (wall, block) for wall, at, block in records_of(page.raw)}
+            self._compared[number] = last, seen
+            if seen.get(position) == record:
+                return False
+            log.error("log %d: the record at %d is not that of the journal: it is appended again", number, position)
+            with self._errors():
+                cut_behind(self._opened, number, one, position)
+        except LogDamaged:  # the next start puts it back
+            return False
+        self._reader.forget_places()
+        return True
+
     def trim(self, log: int, before: int, records: int, size: int) -> None:
         one = self._logs.get(log)
         if one and before > one.before:
@@ -115,6 +143,8 @@ class LogFiles(Logs):
             one.segment_bytes = size
 
     def commit(self) -> None:
+        if self._compared:
+            self._compared.clear()
         if not self._touched:
             return
         with self._errors():
@@ -148,7 +178,7 @@ class LogFiles(Logs):
         is_new = bool(one.new_segment)
         first = one.new_segment or one.segments[-1].first
         fd = self._segments.fd(number, first, writing=True, new=is_new)
-        segment = Segment(first) if is_new else one.segments[-1]
+        segment = Segment(first, mark=checksum_at(one.pending[0], 0)) if is_new else one.segments[-1]
         self._files.pwrite_all(fd, one.pending[0] if len(one.pending) == 1 else b"".join(one.pending), segment.size)
         if is_new:
             one.segments.append(segment)

@@ -8,8 +8,8 @@ from pathlib import Path
 from .contract import LostRange, Records
 from .open_logs import DELETED, DIRECTORY, OF_LOG, OpenLog, OpenLogs
 from .reading import Reader
-from .records import record_of, records_of
-from .segments import Intact, Segment
+from .records import checksum_at, record_of, records_of
+from .segments import NO_LIMIT, Intact, Segment
 from .state import STATE_NAME
 
 
@@ -17,7 +17,7 @@ def lost(opened: OpenLogs) -> Iterator[LostRange]:
     """As ``Logs.lost``."""
     for number, one in opened.logs.items():
         for segment in [segment for segment in one.segments if segment.suspect]:
-            found = opened.segments.intact(number, segment)
+            found = _intact(opened, number, one, segment)
             yield LostRange(number, found.after, found.before)
 
 
@@ -26,7 +26,7 @@ def damaged(opened: OpenLogs) -> Iterator[tuple[Path, str]]:
     on."""
     for number, one in opened.logs.items():
         for segment in one.segments:
-            found = opened.segments.intact(number, segment)
+            found = _intact(opened, number, one, segment)
             missing = segment.records - len(found.records)
             if not (found.damaged or missing or segment.suspect):
                 continue
@@ -54,7 +54,7 @@ def heal(opened: OpenLogs, reader: Reader, lost: LostRange, records: Records) ->
     """As ``Logs.heal``, without the state of the logs."""
     number, one = lost.log, opened.logs[lost.log]
     for segment in [segment for segment in one.segments if segment.suspect]:
-        found = opened.segments.intact(number, segment)
+        found = _intact(opened, number, one, segment)
         if (found.after, found.before) == (lost.after, lost.before):
             reader.forget(number, segment)
             _rewrite(opened, number, one, segment, found, records)
@@ -85,13 +85,24 @@ def _rewrite(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, foun
     finally:
         opened.files.close(directory)
     trimmed = [len(record) for record, position in zip(chunks, merged, strict=True) if position < one.before]
+    segment.mark = checksum_at(chunks[0], 0) if chunks else 0
     segment.size, segment.records, segment.last_wall = offset, len(merged), wall
     segment.trimmed_records, segment.trimmed_bytes, segment.suspect = len(trimmed), sum(trimmed), False
     if merged:
         segment.last = max(merged)
+        one.last = max(one.last, segment.last)
     else:
         one.segments.remove(segment)
         path.unlink(missing_ok=True)
+
+
+def _intact(opened: OpenLogs, number: int, one: OpenLog, segment: Segment) -> Intact:
+    """What is intact of a segment. What is lost at its end may reach to the segment that follows."""
+    limit = one.limit(segment)
+    found = opened.segments.intact(number, segment, limit)
+    if segment.suspect and limit < NO_LIMIT:
+        found.before = limit
+    return found
 
 
 def _intact_records(found: Intact) -> Records:

@@ -10,7 +10,7 @@ from postroom_common.errors import DamagedRecord
 
 from ...platform.quarantine import Quarantine
 from .contract import SEGMENT_BYTES
-from .segments import Index, Key, Segment, SegmentFiles
+from .segments import NO_LIMIT, Index, Key, Segment, SegmentFiles
 from .state import LogsState, LogState
 
 #: Holds the name of a log, for people.
@@ -58,6 +58,11 @@ class OpenLog(LogState):
         self.trims: list[tuple[int, int, int]] = []
         self.end = self.wall_ms = 0
         self.next_mark = 0
+
+    def limit(self, segment: Segment) -> int:
+        """The position below which all records of a segment are."""
+        at = self.segments.index(segment) + 1
+        return self.segments[at].first if at < len(self.segments) else NO_LIMIT
 
     def begin_append(self, position: int) -> None:
         """Choose the segment of the records of a transaction, the first of which has a position."""

@@ -11,7 +11,7 @@ from postroom_common.errors import DamagedRecord
 
 from ...platform.files import LOST_ERRNOS
 from .open_logs import DELETED, DIRECTORY, NAME, OF_LOG, OpenLog, OpenLogs
-from .segments import Index, Segment
+from .segments import Index, Scan, Segment
 from .state import STATE_NAME, LogsState, LogState
 
 log = logging.getLogger(__name__)
@@ -86,16 +86,15 @@ def _open_log(opened: OpenLogs, number: int, state: LogState | None, doomed: lis
     names = _files_of(opened, directory)
     named = state.name if state else _name_of(directory) if NAME in names else directory.name.lstrip("0")
     one = OpenLog(named, state or LogState(""))
-    found = sorted(int(match[1]) for match in map(SEGMENT.fullmatch, names) if match)
+    matches = [match for match in map(SEGMENT.fullmatch, names) if match and (directory / match[0]).stat().st_size]
+    found = sorted(int(match[1]) for match in matches)
     known = {segment.first: segment for segment in one.segments}
     one.segments = [known.get(first) or Segment(first) for first in sorted({*known, *found})]
     lowest = min(known, default=one.before)
     doomed += [segments.path(number, first) for first in found if first < lowest]  # they were trimmed
     one.segments = [segment for segment in one.segments if segment.first >= lowest]
     for segment in list(one.segments):
-        if not _open_segment(opened, number, one, segment, is_known=segment.first in known):
-            _drop_behind(opened, number, one, segment.first)
-            break
+        _open_segment(opened, number, one, segment, is_known=segment.first in known)
     if one.segments and not one.segments[-1].suspect:
         unsynced = opened.unsynced.get((number, one.segments[-1].first))
         try:
@@ -115,12 +114,13 @@ def _name_of(directory: Path) -> str:
         return directory.name.lstrip("0")
 
 
-def _open_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> bool:
+def _open_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> None:
     """Learn what a segment has behind the last checkpoint; cut off what is not intact. One that cannot be read is
-    suspect, or set aside if it was begun behind the checkpoint. Returns whether there was nothing to cut off."""
+    suspect, or set aside if it was begun behind the checkpoint."""
     path, start = opened.segments.path(number, segment.first), segment.size
     try:
-        return _read_segment(opened, number, one, segment, is_known)
+        _read_segment(opened, number, one, segment, is_known)
+        return
     except OSError as error:
         if error.errno not in LOST_ERRNOS:
             raise
@@ -128,33 +128,36 @@ def _open_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment,
     opened.segments.forget(number, segment.first)
     if is_known:
         segment.size, segment.suspect, one.last = start, True, max(one.last, segment.last)
-        return True
-    one.segments.remove(segment)
-    _set_aside(opened, path, f"{path.parent.name}~{path.name}")
-    return False
+    else:
+        one.segments.remove(segment)
+        _set_aside(opened, path, f"{path.parent.name}~{path.name}")
 
 
-def _read_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> bool:
+def _read_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment, is_known: bool) -> None:
     path = opened.segments.path(number, segment.first)
     try:
         size = path.stat().st_size if path.is_file() and not path.is_symlink() else -1
     except OSError:
         size = -1
-    if is_known and (segment.suspect or size < segment.size):
+    if is_known and (segment.suspect or size < segment.size or not _is_own(opened, number, segment)):
         segment.suspect = True
-        log.error("%s: %d of %d bytes are there", path, max(size, 0), segment.size)
+        log.error("%s: not all of its %d bytes are intact", path, segment.size)
         one.last = max(one.last, segment.last)
-        return True
-    is_whole, last = True, segment.last or segment.first - 1
+        return
+    last = segment.last or segment.first - 1
     if size > segment.size or not is_known:
         start, segment.size = segment.size, max(size, 0)
         known = Segment(segment.first, start)
         index = Index() if not start else opened.segments.read_index(number, known)
         scan = opened.segments.scan(number, segment, start, last, index)
+        if scan.last >= one.limit(segment):  # what another segment had
+            index = Index() if not start else opened.segments.read_index(number, known)
+            scan = Scan(0, start, last, 0)
+        if not start and scan.records:
+            segment.mark = opened.segments.mark(number, segment)
         segment.records += scan.records
         segment.last, segment.last_wall = scan.last, max(segment.last_wall, scan.wall_ms)
-        is_whole = 0 < scan.end == segment.size
-        if not is_whole:
+        if not 0 < scan.end == segment.size:
             _cut(opened, number, segment, scan.end)
         opened.unsynced[number, segment.first] = (segment, index)
     if not segment.records:
@@ -162,7 +165,11 @@ def _read_segment(opened: OpenLogs, number: int, one: OpenLog, segment: Segment,
         opened.unsynced.pop((number, segment.first), None)
     else:
         one.last = max(one.last, segment.last)
-    return is_whole
+
+
+def _is_own(opened: OpenLogs, number: int, segment: Segment) -> bool:
+    """Whether a file begins with the record with which its segment began at the last checkpoint."""
+    return segment.mark in (0, opened.segments.mark(number, segment))
 
 
 def _cut(opened: OpenLogs, number: int, segment: Segment, end: int) -> None:
@@ -178,11 +185,26 @@ def _cut(opened: OpenLogs, number: int, segment: Segment, end: int) -> None:
     segment.size = end
 
 
-def _drop_behind(opened: OpenLogs, number: int, one: OpenLog, first: int) -> None:
-    """A segment is cut off behind the last checkpoint: those that follow it are appended again, too."""
-    for segment in [segment for segment in one.segments if segment.first > first]:
+def cut_behind(opened: OpenLogs, number: int, one: OpenLog, position: int) -> None:
+    """Set aside what a log has at a position and behind it. Raises ``OSError``; ``LogDamaged`` before anything is
+    changed."""
+    segments = opened.segments
+    cut = next((segment for segment in one.segments if segment.first < position <= segment.last), None)
+    end = segments.seek(number, cut, lambda _, other: other >= position, 0) if cut else 0
+    for segment in [segment for segment in one.segments if segment.first >= position]:
         one.segments.remove(segment)
-        path = opened.segments.path(number, segment.first)
-        if not opened.is_reading:
-            name = f"{path.parent.name}~{path.name}"
-            opened.quarantine.move_in(path, "a segment behind one whose end is not intact", name)
+        opened.unsynced.pop((number, segment.first), None)
+        segments.forget(number, segment.first)
+        path = segments.path(number, segment.first)
+        opened.quarantine.move_in(path, "a segment behind lost records", f"{path.parent.name}~{path.name}")
+    one.index = Index()
+    if cut:
+        _cut(opened, number, cut, end)
+        scan = segments.scan(number, cut, 0, cut.first - 1, one.index)
+        cut.records, cut.last, cut.last_wall = scan.records, scan.last, scan.wall_ms
+        opened.unsynced[number, cut.first] = (cut, one.index)
+    elif one.segments:
+        unsynced = opened.unsynced.get((number, one.segments[-1].first))
+        one.index = unsynced[1] if unsynced else segments.read_index(number, one.segments[-1])
+    one.last = position - 1
+    one.undo()

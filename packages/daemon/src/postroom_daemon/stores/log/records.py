@@ -84,6 +84,11 @@ def head_at(data: bytes, at: int) -> tuple[int, int, int]:
     return wall_ms, position, end
 
 
+def checksum_at(data: bytes, at: int) -> int:
+    """The checksum of the record that begins at ``at``, unchecked."""
+    return int(_HEADER.unpack_from(data, at)[2])
+
+
 def next_intact(data: bytes, base: int, at: int, last: int) -> int:
     """Where the first intact record behind ``at`` begins that has a higher position than ``last``; the length of
     ``data`` if none does."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from ...platform.files import READ_FLAGS, Files
-from .records import LEAST_BYTES, head_at, next_intact, not_intact, size_at, walk
+from .records import LEAST_BYTES, checksum_at, head_at, next_intact, not_intact, size_at, walk
 
 #: An index has a mark at the first record behind so many bytes.
 MARK_BYTES: Final = 32 * 1024
@@ -26,7 +26,7 @@ _FDS_LIMIT: Final = 64
 _MARK: Final = Struct("<qqq")
 _CRC: Final = Struct("<I")
 _MARK_SIZE: Final = _MARK.size + _CRC.size
-_NO_LIMIT: Final = 2**62
+NO_LIMIT: Final = 2**62
 _BLOCK_BYTES: Final = 4096
 
 Key = tuple[int, int]
@@ -87,7 +87,8 @@ class Index:
 class Segment:
     """``first`` is the position of its first record, or a lower one, and names it. ``last`` is that of its last record,
     ``last_wall`` the highest wall time. Of its ``records`` and its ``size`` in bytes, some at the beginning may be
-    trimmed. It is ``suspect`` if not all of it can be read. The kernel began to write its first ``started`` bytes."""
+    trimmed. It is ``suspect`` if not all of it can be read. ``mark`` is the checksum of its first record (0: unknown),
+    which that of another root has not. The kernel began to write its first ``started`` bytes."""
 
     first: int
     size: int = 0
@@ -97,18 +98,19 @@ class Segment:
     trimmed_records: int = 0
     trimmed_bytes: int = 0
     suspect: bool = False
+    mark: int = 0
     started: int = 0
 
     def to_json(self) -> list[int]:
         """As stored in the state of the logs."""
         numbers = [self.first, self.size, self.records, self.last, self.last_wall]
-        return [*numbers, self.trimmed_records, self.trimmed_bytes, int(self.suspect)]
+        return [*numbers, self.trimmed_records, self.trimmed_bytes, int(self.suspect), self.mark]
 
     @classmethod
     def from_json(cls, data: list[int]) -> Segment:
         """Read what ``to_json`` made. Raises ``TypeError`` for anything else."""
-        first, size, records, last, last_wall, trimmed_records, trimmed_bytes, suspect = data
-        return cls(first, size, records, last, last_wall, trimmed_records, trimmed_bytes, bool(suspect))
+        first, size, records, last, last_wall, trimmed_records, trimmed_bytes, suspect, *mark = data
+        return cls(first, size, records, last, last_wall, trimmed_records, trimmed_bytes, bool(suspect), *mark)
 
 
 class Scan(NamedTuple):
@@ -186,6 +188,11 @@ class SegmentFiles:
         data: bytes = self.files.pread(self.fd(log, segment.first), min(size, segment.size - offset), offset)
         return data
 
+    def mark(self, log: int, segment: Segment) -> int:
+        """The checksum of the first record in the file of a segment; 0: it has none."""
+        data = self.read(log, segment, 0, LEAST_BYTES)
+        return checksum_at(data, 0) if len(data) == LEAST_BYTES else 0
+
     # --- the index ------------------------------------------------------------------------------------------------
 
     def read_index(self, log: int, segment: Segment) -> Index:
@@ -222,7 +229,7 @@ class SegmentFiles:
         while offset < segment.size:
             data, at = self.read(log, segment, offset, chunk), 0
             while True:
-                walked = walk(data, offset, at, last, _NO_LIMIT, max(1, index.next_offset - offset - at))
+                walked = walk(data, offset, at, last, NO_LIMIT, max(1, index.next_offset - offset - at))
                 if not walked.records:
                     break
                 if offset + at >= index.next_offset:
@@ -263,9 +270,9 @@ class SegmentFiles:
             offset += at
         return offset
 
-    def intact(self, log: int, segment: Segment) -> Intact:
-        """What is intact of a segment, and of all that is in the file if it is suspect. One that cannot be read has
-        nothing."""
+    def intact(self, log: int, segment: Segment, limit: int) -> Intact:
+        """What is intact of a segment, and of all that is in the file if it is suspect. All records are below the
+        position ``limit``. One that cannot be read has nothing, and so has one of another root."""
         is_unreadable = False
         path = self.path(log, segment.first)
         try:
@@ -276,21 +283,24 @@ class SegmentFiles:
         found = Intact(data, is_unreadable)
         at, last = 0, segment.first - 1
         after = before = 0
+        begin = walk(data, 0, 0, last, 1, NO_LIMIT)
+        if begin.records and segment.mark not in (0, checksum_at(data, 0)):
+            limit = limit if segment.first < begin.last <= segment.last else 0
         while at < len(data):
-            walked = walk(data, 0, at, last, 1, _NO_LIMIT)
-            if walked.records:
+            walked = walk(data, 0, at, last, 1, NO_LIMIT)
+            if walked.records and walked.last < limit:
                 found.records.append((at, walked.end, walked.last))
                 at, last = walked.end, walked.last
                 if after and not before:
                     before = last
                 continue
-            following = next_intact(data, 0, at + 1, last)
+            following = next_intact(data, 0, at + 1, last) if limit else len(data)
             found.damaged.append((at, following))
             after, before = after or max(last, 1), 0
             at = following
         if last < segment.last:  # its end is not there, either
             after, before = after or max(last, 1), segment.last + 1
-        found.after, found.before = after, before or segment.last + 1
+        found.after, found.before = after or segment.first - 1, before or segment.last + 1
         return found
 
 
