@@ -36,7 +36,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         description="Build a package of this commit or of a recorded release, and check it in the form that users get.",
         epilog="Only committed files are built. See docs/release.md.",
     )
-    names = "client, common, console, daemon, gateway or pipeline"
+    names = "client, cluster, common, console, daemon, gateway or pipeline"
     parser.add_argument("package", nargs="?", metavar="PACKAGE", help=names)
     parser.add_argument("--version", metavar="VERSION", help=f"rebuild this release of {FILE}; last: the newest")
     parser.add_argument("--record", action="store_true", help=f"record it in {FILE} after all checks have passed")

@@ -9,7 +9,7 @@ from .model import Command, Paragraph
 
 #: Sections of the manual: commands for everyone, and commands of the operator.
 USER_SECTION, OPERATOR_SECTION = "1", "8"
-OPERATORS_PROGRAMS = ("postroomd", "postroom-gateway")
+OPERATORS_PROGRAMS = ("postroomd", "postroom-cluster", "postroom-gateway")
 #: Characters that roff interprets, or prints as a character that a shell does not accept when it is pasted.
 _ESCAPES = {"\\": "\\e", "-": "\\-", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga"}
 

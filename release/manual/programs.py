@@ -19,6 +19,7 @@ from .model import Command, Option, Paragraph, in_paragraphs
 PACKAGES: Final = {
     "postroom": "postroom-client",
     "postroomd": "postroom-daemon",
+    "postroom-cluster": "postroom-cluster",
     "postroom-console": "postroom-console",
     "postroom-gateway": "postroom-gateway",
     "postroom-pipeline": "postroom-pipeline",

@@ -116,10 +116,10 @@ class Bench:
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    def open(self, rewrite_journal: bool = False, refold: bool = False) -> Bench:
+    def open(self, rewrite_journal: bool = False, refold: bool = False, lead: int = 0) -> Bench:
         assert self.root is None
         sources = Sources(self.files, self.clocks.clock, CountedIds(self.ids))
-        self.root = open_root(self.config, sources, rewrite_journal, refold)
+        self.root = open_root(self.config, sources, rewrite_journal, refold, lead)
         return self
 
     def close(self) -> None:

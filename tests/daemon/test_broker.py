@@ -255,23 +255,6 @@ def test_a_periodic_task_that_fails_is_logged_once_and_blocks_no_other(
     assert [record.getMessage() for record in caplog.records] == ["faulty failed, and will be tried again"]
 
 
-def test_an_answer_that_needs_a_confirmation_waits_for_it_and_a_query_does_not(bench: Bench) -> None:
-    broker = bench.live.broker
-    durable: list[int] = []
-    broker.on_durable(lambda events: durable.append(events[-1]["id"]))
-    broker.require_confirmation()
-    first, second = (bench.make("publish", queue="q", message=text) for text in "ab")
-    bench.run(first)
-    bench.run(second)
-    assert not first.answers and not second.answers
-    assert bench.do("status", queue="q")["metrics"]["ready"] == 2, "a question is answered from what is durable here"
-    broker.confirm(durable[0])
-    assert first.data["messageKey"] and not second.answers
-    broker.confirm(durable[1])
-    assert second.data["messageKey"]
-    assert durable == sorted(durable)
-
-
 def test_a_door_may_bring_a_message_of_several_parts_which_is_stored_and_delivered_in_order(bench: Bench) -> None:
     parts = (Part(b"head"), Part(b"\xff\0", Form.BINARY, "image/png", "picture"), Part(b"[1]", Form.JSON, "", "rest"))
     sent = bench.make("publish", queue="q", message="")

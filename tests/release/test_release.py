@@ -97,7 +97,7 @@ def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, reported: 
 def test_wrong_usage_is_reported(clone: Path, capsys) -> None:
     assert main(["klient"], clone) == 1
     assert (
-        "unknown package klient; the packages are client, common, console, daemon, gateway, pipeline"
+        "unknown package klient; the packages are client, cluster, common, console, daemon, gateway, pipeline"
         in capsys.readouterr().err
     )
     assert main(["client", "--version", "77"], clone) == 1

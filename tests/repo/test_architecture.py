@@ -17,6 +17,7 @@ import pytest
 SIBLINGS = {
     "common": set(),
     "client": set(),
+    "cluster": {"common"},
     "daemon": {"client", "common"},
     "console": {"client", "common"},
     "gateway": {"common"},
@@ -36,6 +37,12 @@ SCREEN_LIBRARIES = {"textual", "rich"}
 #: The rooms of the gateway in the same order. A dialect knows nothing but the contract; ``service`` puts all together.
 GATEWAY_ROOMS = (
     "contract", "writing", "config", "observe", "lane", "serve", "dialects", "doors", "service", "cli", "__main__",
+)  # fmt: skip
+
+#: The rooms of the cluster's process in the same order.
+CLUSTER_ROOMS = (
+    "errors", "config", "groups", "connection", "stream", "daemon", "node", "control", "doctor", "service", "cli",
+    "__main__",
 )  # fmt: skip
 
 #: Rooms of the pipeline and the rooms that each imports, the lowest first: a room imports only those before it.
@@ -154,6 +161,18 @@ def test_a_room_of_the_gateway_imports_only_rooms_before_it_and_a_dialect_only_t
                 # One dialect never imports another.
                 if room == parts[1] == "dialects" and len(path.relative_to(source).parts) > 2:
                     assert parts[2] == path.relative_to(source).parts[1], f"{path}:{line} imports {name}"
+
+
+def test_a_room_of_the_cluster_imports_only_rooms_before_it(root):
+    source = root / "packages" / "cluster" / "src" / "postroom_cluster"
+    for path in modules(source):
+        room = room_of(path, source)
+        if room == "__init__":
+            continue
+        before = CLUSTER_ROOMS[: CLUSTER_ROOMS.index(room) + 1]
+        for name, line in imports(path, source):
+            parts = name.split(".")
+            assert parts[0] != source.name or len(parts) == 1 or parts[1] in before, f"{path}:{line}: imports {name}"
 
 
 def test_a_package_imports_only_the_siblings_it_may(package):

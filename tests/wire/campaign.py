@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import platform
@@ -35,6 +36,20 @@ def chaos(options: argparse.Namespace) -> None:
         return run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S)
 
     on_fresh_root(run, options.backend)
+
+
+def cluster(options: argparse.Namespace) -> None:
+    """Clients publish to a cluster of hand-driven daemons while nodes, links and NATS servers fail."""
+    from tests.cluster.chaos import campaign
+    from tests.cluster.servers import Servers
+
+    print(f"cluster: {options.faults} faults, seed {options.seed}")
+    with tempfile.TemporaryDirectory(prefix="postroom-campaign-") as folder:
+        servers = Servers(Path(folder))
+        try:
+            print(asyncio.run(campaign(servers, Path(folder), options.faults, options.seed)))
+        finally:
+            servers.stop()
 
 
 def gateway(options: argparse.Namespace) -> None:
@@ -224,6 +239,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     for run, options in (
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
+        (cluster, {"faults": 200, "seed": 1}),
         (gateway, {"messages": 20_000, "kills": 30, "seed": 1}),
         (websocket, {"messages": 20_000, "kills": 60, "seed": 1}),
         (flood, {"files": 20_000}),

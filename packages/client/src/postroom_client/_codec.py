@@ -378,7 +378,7 @@ def _error_in(reply):
     if not isinstance(error, dict) or not isinstance(error.get("code"), text_type):
         return None
     code = str(error["code"]) if error["code"] in ERRORS_BY_CODE else error["code"]
-    return ERRORS_BY_CODE.get(code, ServerError)(code, error.get("message") or "")
+    return ERRORS_BY_CODE.get(code, ServerError)(code, error.get("message") or "", error.get("data"))
 
 
 def encode_hello(client_id):

@@ -189,6 +189,10 @@ ERROR_CODES = {
         "The disk refused a write. Nothing was changed.",
         "Try again. Check the device's disk and the daemon's log.",
     ),
+    "ERR_NOT_LEADER": (
+        "This node of a cluster follows another one, or none leads. Nothing was changed.",
+        "Ask the node that data.leader names, at data.address. If data.leader is empty, try again later.",
+    ),
     "ERR_ANSWER_LOST": (
         "The request was executed, but its answer is no longer available.",
         "Do not send it again. Read the state (status, list_dlq) to learn its effect.",

@@ -62,15 +62,17 @@ class WorkerFailed(PostroomError):
 
 
 class ServerError(PostroomError):
-    """The daemon refused a request: ``code`` for programs, ``message`` for people."""
+    """The daemon refused a request: ``code`` for programs, ``message`` for people. ``data`` is a dictionary with more
+    for programs, if the code has any, else None."""
 
-    def __init__(self, code, message):
+    def __init__(self, code, message, data=None):
         PostroomError.__init__(self, "%s: %s" % (code, message))
         self.code = code
         self.message = message
+        self.data = data
 
     def __reduce__(self):
-        return (type(self), (self.code, self.message))
+        return (type(self), (self.code, self.message, self.data))
 
 
 class InvalidRequest(ServerError):
@@ -189,6 +191,10 @@ class StorageFailed(ServerError):
     """ERR_STORAGE_FAILED: a write to the disk failed. Nothing was changed."""
 
 
+class NotLeader(ServerError):
+    """ERR_NOT_LEADER: this node of a cluster follows. ``data`` has ``leader`` and ``address``; empty if unknown."""
+
+
 class AnswerLost(ServerError):
     """ERR_ANSWER_LOST: the request was executed, but its answer is lost. Never send it as a new request."""
 
@@ -227,6 +233,7 @@ ERRORS_BY_CODE = {
     "ERR_SCHEDULE_NOT_FOUND": ScheduleNotFound,
     "ERR_STORAGE_FULL": StorageFull,
     "ERR_STORAGE_FAILED": StorageFailed,
+    "ERR_NOT_LEADER": NotLeader,
     "ERR_ANSWER_LOST": AnswerLost,
     "ERR_INTERNAL_ERROR": InternalError,
 }

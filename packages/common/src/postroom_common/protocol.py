@@ -77,6 +77,7 @@ READ_BYTES_LIMIT: Final = 4 * 1024 * 1024
 REQUESTS_DIR: Final = "requests"
 #: The socket of the lane, in the root of the mailbox, and its version; see docs/lane.md.
 LANE_SOCKET: Final = "lane.sock"
+CLUSTER_SOCKET: Final = "cluster.sock"
 LANE_VERSION: Final = 1
 RESPONSES_DIR: Final = "responses"
 DEAD_DIR: Final = "dead"
@@ -311,6 +312,11 @@ class ErrorCode(StrEnum):
         "ERR_STORAGE_FAILED",
         "The disk refused a write. Nothing was changed.",
         "Try again. Check the device's disk and the daemon's log.",
+    )
+    NOT_LEADER = (
+        "ERR_NOT_LEADER",
+        "This node of a cluster follows another one, or none leads. Nothing was changed.",
+        "Ask the node that data.leader names, at data.address. If data.leader is empty, try again later.",
     )
     ANSWER_LOST = (
         "ERR_ANSWER_LOST",

@@ -142,6 +142,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     ErrorCode.DRAINING: 503,
     ErrorCode.STORAGE_FULL: 503,
     ErrorCode.STORAGE_FAILED: 503,
+    ErrorCode.NOT_LEADER: 503,
     ErrorCode.TIMEOUT: 503,
 }
 

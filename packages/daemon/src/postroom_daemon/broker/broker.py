@@ -14,11 +14,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import Event, EventType
-from postroom_common.protocol import ErrorCode
+from postroom_common.protocol import ErrorCode, resolve_command
 
 from ..engine.context import Draft, Work
 from ..engine.decide import ADDING, QUERIES
@@ -33,7 +33,6 @@ from ..stores.errors import NotStored, StoreBusy, StoreDamaged, StoreError, Stor
 from ..stores.log.contract import LogDamaged
 from .engine_state import EngineState
 from .fair_scheduler import FairScheduler
-from .group import Group
 from .periodic import SLOW_TASKS_EVERY_MS
 from .periodic_queues import depths
 from .transaction import Transaction
@@ -60,6 +59,27 @@ class MustRecover(PostroomError):
 
 class NoSpace(JournalRefused):
     """The disk lacks space for a group, and the whole reserve would not be enough."""
+
+
+class NotConfirmed(MustRecover):
+    """The others do not have a group, or it is unknown: the next opening follows, and learns what they have."""
+
+
+class Leader(NamedTuple):
+    """The node that leads, and where its clients reach it; both are empty if that is unknown."""
+
+    node: str = ""
+    address: str = ""
+
+
+class Others(Protocol):
+    """Those who must have a group of the leader. Both methods raise ``NotConfirmed``."""
+
+    def send(self, lines: list[bytes], last_id: int, epoch: int) -> None:
+        """Send a group, while the local disk syncs it."""
+
+    def wait(self, last_id: int) -> None:
+        """Return once they have the group that was sent."""
 
 
 #: After these the broker must not be used again.
@@ -94,9 +114,10 @@ class Broker:
         self._marked_at = -MARK_EVERY_MS
         self._tasks_from = 0
         self._slow_tasks_from = 0
-        self._durable: list[Callable[[list[Event]], None]] = []
-        self._confirmed: int | None = None  # None: the local disk is enough
-        self._unconfirmed: deque[tuple[int, list[tuple[Request, Answer]]]] = deque()
+        self.others: Others | None = None
+        """Who must have a group before it is answered; None: the local disk is enough."""
+        self.leader: Leader | None = None
+        """Whom this node follows: it changes nothing by itself, and answers questions as of what it has."""
         for participant in state.participants:  # what was noted while the root was opened is final
             participant.commit()
 
@@ -140,7 +161,10 @@ class Broker:
         """
         requests = self._scheduler.take(self.limits.requests, self.limits.bytes)
         now = self.clock.now()
-        self._run(requests, now.engine >= self._tasks_from, now)
+        if self.leader is not None:
+            self._run(self._without_changes(requests, self.leader), False, now)
+        else:
+            self._run(requests, now.engine >= self._tasks_from, now)
         if self._working:
             self._step()
 
@@ -148,6 +172,8 @@ class Broker:
         """The engine time at which there is something to do without a request."""
         if self.has_work:
             return 0
+        if self.leader is not None:
+            return None
         due, wait_ends = self.store.due.next_time(), self.subscriptions.next_end()
         if wait_ends is not None and (due is None or wait_ends < due):
             due = wait_ends
@@ -159,23 +185,6 @@ class Broker:
     def has_work(self) -> bool:
         """Whether ``run_group`` has something to do at once: more requests, or a step of a question that takes long."""
         return bool(self._working or self._scheduler.count)
-
-    # --- confirmation by others -----------------------------------------------------------------------------------
-
-    def on_durable(self, listener: Callable[[list[Event]], None]) -> None:
-        """Call ``listener`` with the events of each group once the local disk has them, before it is answered."""
-        self._durable.append(listener)
-
-    def require_confirmation(self) -> None:
-        """From now on the local disk is not enough: a group with events is answered when ``confirm`` is called for
-        its last event."""
-        self._confirmed = self.journal.last_id
-
-    def confirm(self, event_id: int) -> None:
-        """All events up to this one are confirmed: the groups that end with them are answered."""
-        self._confirmed = event_id
-        while self._unconfirmed and self._unconfirmed[0][0] <= event_id:
-            self._answer_all(self._unconfirmed.popleft()[1])
 
     # --- without a request ----------------------------------------------------------------------------------------
 
@@ -189,13 +198,16 @@ class Broker:
         return depths(self.state.cursors)
 
     def stop(self) -> None:
-        """Record a clock mark that says that the daemon stopped in order, if the disk takes it.
+        """Record a clock mark that says that the daemon stopped in order, if the disk takes it, and the others do.
 
         Raises as ``run_group``.
         """
-        while True:
+        while self.leader is None:
             try:
                 self._do_alone(lambda transaction: transaction.mark(clean=True))
+                break
+            except NotConfirmed as error:
+                log.warning("stopping without a mark: %s", error)
                 break
             except (JournalRefused, StoreFull) as error:
                 log.error("%s", error)
@@ -203,6 +215,16 @@ class Broker:
                     log.error("stopping without a mark")
                     break
         self.journal.sync_segment()
+
+    def begin_epoch(self, node: str, others: Others, found: list[Draft]) -> None:
+        """Lead from now on as ``node``: ``others`` must have each group. The first one says so, and records what the
+        start has found. Raises as ``accept_losses``."""
+        self.others = others
+        root = self.state.root_id
+        began: Draft = {"type": EventType.EPOCH_STARTED, "root": root, "reason": "leads the cluster", "node": node}
+        self._do_alone(lambda transaction: transaction.begin_epoch([began, *found]))
+        self.journal.end_mark.close()
+        self.journal.end_mark.open(self.state.root_id, self.state.epoch, self.journal.last_id)
 
     def accept_losses(self) -> list[list[int]]:
         """Record that an operator has taken note of the events that the store has never seen, and of ``damage``.
@@ -241,10 +263,11 @@ class Broker:
         self.store.begin()
         try:
             work(transaction)
-            self._make_durable(transaction)
+            places = self._make_durable(transaction)
         except (JournalRefused, StoreFull):
             self._roll_back(transaction)
             raise
+        transaction.commit(places)
 
     # --- a group, and what happens when it fails ------------------------------------------------------------------
 
@@ -296,15 +319,21 @@ class Broker:
         group = transaction.group
         places: list[int] = []
         if group.events:
+            if self.leader is not None:
+                raise JournalRefused(OSError(errno.EROFS, f"this node follows {self.leader.node}"))
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:
                 self.store.body_files.sync()
             lines = group.encode()
-            self._make_space(group, sum(map(len, lines)))
+            self.make_space(group.events, sum(map(len, lines)))
             places = self.journal.append(lines, group.last_id)
+            if self.others is not None:
+                self.others.send(lines, group.last_id, self.state.epoch)
             if self._sync_each_group:
                 self.journal.sync()
+            if self.others is not None:  # the store never has what they have not
+                self.others.wait(group.last_id)
         try:
             self.store.commit()
         except StoreDamaged:
@@ -319,29 +348,23 @@ class Broker:
             self._marked_at = transaction.now.engine
         return places
 
-    def _make_space(self, group: Group, journal_bytes: int) -> None:
+    def make_space(self, events: list[Event], journal_bytes: int) -> None:
         """Ensure that the store will have space for the events that go to the journal. Raises ``JournalRefused``."""
-        needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
+        needed = GROUP_BYTES + self.store.disk.space_needed(len(events)) + 2 * journal_bytes
         if self._reserve.has_plenty(needed):
             return
-        adds = any(event["type"] in _ADDING for event in group.events)
+        adds = any(event["type"] in _ADDING for event in events)
         if not self._reserve.free_space(needed, release=not adds):
-            fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
+            fewer = "; fewer messages in one request need less" if len(events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
             raise NoSpace(OSError(errno.ENOSPC, text))
 
     def _finish(self, requests: int, transaction: Transaction) -> None:
-        """A group is durable: answer it, or wait for its confirmation."""
+        """A group is durable: answer it."""
         group = transaction.group
         self._vitals.count_group(requests, group.events, transaction.now)
         if transaction.working:
             self._working.extend(transaction.working)
-        if group.events:
-            for listener in self._durable:
-                listener(group.events)
-        if self._confirmed is not None and group.events and group.last_id > self._confirmed:
-            self._unconfirmed.append((group.last_id, transaction.answers))
-            return
         if transaction.answers:
             self._answer_all(transaction.answers)
 
@@ -413,7 +436,27 @@ class Broker:
     def _answer(self, request: Request, answer: Answer) -> None:
         self._answer_all([(request, answer)])
 
+    def _without_changes(self, requests: list[Request], leader: Leader) -> list[Request]:
+        """The questions among requests; all others are refused."""
+        questions: list[Request] = []
+        for request in requests:
+            command = resolve_command(request.wire.command)
+            if command is None or command in QUERIES:
+                request.wire.payload.pop("waitMs", None)  # nothing here would wake it
+                questions.append(request)
+                continue
+            request.command = command
+            text = f"{leader.node} leads" if leader.node else "no node leads at present"
+            data = {"leader": leader.node, "address": leader.address}
+            self._answer(request, Answer(error=CommandError(ErrorCode.NOT_LEADER, text, data)))
+        return questions
+
     def _answer_all(self, answers: list[tuple[Request, Answer]]) -> None:
+        if self.leader is not None:
+            stale = {"stale": True, "asOfEvent": self.store.applied}
+            answers = [
+                (one, answer if answer.error else Answer({**(answer.data or {}), **stale})) for one, answer in answers
+            ]
         now_ns = time.monotonic_ns()
         for request, answer in answers:
             try:

@@ -14,7 +14,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
-from ..engine.context import Context, Decision, Unfolded, Work, no_message
+from ..engine.context import Context, Decision, Draft, Unfolded, Work, no_message
 from ..engine.decide import decide
 from ..engine.replies import reply_to
 from ..engine.verbs.consume import Expired, QueueMissing
@@ -132,6 +132,15 @@ class Transaction:
         self.has_mark = True
         draft = self._state.clock.mark(self.now, self._state.root_id)
         self.group.record([draft | {"clean": True} if clean else draft])
+
+    def begin_epoch(self, drafts: list[Draft]) -> None:
+        """Record what a leader begins with, before the clocks' readings: so that its epoch begins with the event that
+        says so."""
+        state = self._state
+        self.group = Group(state.store, self.now, state.epoch, state.journal.last_id, None, state.observers)
+        for draft in drafts:
+            self.group.record([draft])
+        self.mark()
 
     def note_lost_bodies(self, keys: Iterable[str]) -> None:
         """Record that the bodies of messages are lost: these die."""

@@ -22,6 +22,7 @@ from ..platform.accounts import user_name
 from ..platform.logs import set_up, set_up_plain
 from .access import access, rules_lines
 from .backup import backup_command, restore
+from .divergent import divergent
 from .local import LOCAL_COMMANDS, always_json_option
 from .options import Source, configured, counted, json_option
 from .system import add_client, check_permissions, init, make_directories
@@ -251,6 +252,7 @@ main.add_command(export_command)
 main.add_command(import_command)
 main.add_command(backup_command(versions))
 main.add_command(restore)
+main.add_command(divergent)
 
 
 def _show_policy(config: Config, queue: str, as_json: bool) -> None:

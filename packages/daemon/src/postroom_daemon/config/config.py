@@ -113,6 +113,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     if sources["lease.visibilityTimeoutSec"] != "default":
         defaults.setdefault("visibilityTimeoutSec", values["lease.visibilityTimeoutSec"])
     warn_of_clashes(defaults, content.queues, content.patterns, warnings.append)
+    _check_cluster(values)
     if values["journal.durability"] != "commit":
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
     accounts = Accounts()
@@ -135,6 +136,16 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         content.quotas,
         accounts,
     )
+
+
+def _check_cluster(values: Mapping[str, Any]) -> None:
+    """What a member of a cluster cannot do without."""
+    if not values["cluster.enabled"]:
+        return
+    if values["journal.durability"] != "commit":
+        raise ConfigurationError("cluster.enabled: journal.durability must be commit")
+    if values["backend"] in ("filesystem", "hybrid"):  # what their files show cannot be taken back with a group
+        raise ConfigurationError(f"cluster.enabled: not with backend {values['backend']}: use sqlite")
 
 
 def _below(root: Path, setting: Setting, value: Any) -> Any:

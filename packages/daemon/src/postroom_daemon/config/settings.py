@@ -148,6 +148,19 @@ class Settings:
         high=2**40,
     )
 
+    cluster_enabled: bool = setting(
+        "cluster.enabled",
+        False,
+        "be a member of a cluster: follow, or lead once postroom-cluster says so over the socket cluster.sock",
+    )
+    cluster_confirm_ms: int = setting(
+        "cluster.confirmMs",
+        5000,
+        "longest time for the cluster to confirm a group; then this node no longer leads",
+        low=100,
+        high=30000,
+    )
+
     gateway_users: str = setting(
         "gateway.users",
         "",

@@ -93,6 +93,17 @@ class EndMarkFile:
                 log.error("%s: %s", self._path, error)
                 self.close()
 
+    def lower(self, event: int) -> None:
+        """Before ``open``: the journal is about to be cut behind ``event``, so replace a mark of a later one, durably.
+        Raises ``OSError``."""
+        try:
+            mark = read_end_mark(self._path.parent)
+        except DamagedRecord:
+            return
+        if mark and mark.event > event:
+            self._before = orjson.dumps({"root": mark.root, "epoch": mark.epoch})[:-1]
+            self._create(event)
+
     def _page(self, event: int) -> bytes:
         body = b'%b,"event":%d' % (self._before, event)
         line = b'%b,"crc":"%08x"}\n' % (body, crc32(body))

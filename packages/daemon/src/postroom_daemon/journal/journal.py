@@ -25,9 +25,11 @@ from .segments import (
     Start,
     begun_at,
     find_request,
+    find_start,
     list_segments,
     places_of,
     read_bytes,
+    read_lines,
     read_requests,
     segment_name,
 )
@@ -81,7 +83,8 @@ class Journal:
     def open(self, owner: Owner | None = None) -> None:
         """Bring the files into order, find the end, and cut off what a crash left unfinished, which goes to quarantine.
         ``owner`` is the root whose events the store has folded. Raises ``OSError``, ``Foreign``."""
-        self.last_id = self.last_given = 0
+        self.last_id = self.last_given = self._size = 0
+        self.segment = None
         self._directory = self._files.open_directory(self.root)
         self._mode = self._files.shared_mode(self._directory)
         bring_into_order(self.root, self._directory, owner, self._files, self._quarantine)
@@ -262,6 +265,41 @@ class Journal:
                 self._files.unlink(RECENT_NAME, dir_fd=directory)
         finally:
             self._files.close(directory)
+
+    def first_id(self) -> int:
+        """The id of the oldest event that is there; 0 if there is none."""
+        return next((first for first, _ in list_segments(self.root)), 0) if self.last_id else 0
+
+    def event(self, event_id: int) -> Event | None:
+        """An event; None if it is not there, or damaged. Raises ``OSError``."""
+        for request in self.requests_from(event_id, lambda damage: None):
+            return next((event for event in request.events if event["id"] == event_id), None)
+        return None
+
+    def last_group(self) -> tuple[int, list[bytes]]:
+        """The offset in the last segment of the last group, and its lines; none if the journal is empty. Raises
+        ``OSError``."""
+        if self.segment is None:
+            return 0, []
+        ending = read_lines(self.segment, find_start(self.segment, self.last_id))
+        last = next(line.event for line in ending if line.event and line.id == self.last_id)
+        first_id = self.last_id - last.get("gn", 1) + 1 if last["id"] == last["grp"] else 0
+        lines = read_lines(self.segment, find_start(self.segment, first_id))
+        group = [line for line in lines if line.event and line.event["grp"] == last["grp"]]
+        return group[0].offset, [line.data for line in group]
+
+    def cut(self, offset: int, last_id: int) -> None:
+        """After ``open``: cut off the last segment from ``offset`` on, durably; ``last_id`` is the event before it. The
+        journal is closed. May be repeated after a crash. Raises ``OSError``."""
+        files, fd = self._files, self._fd
+        files.fsync(fd)  # the recent file may have what the disk lacks
+        if (self.root / RECENT_NAME).is_file():  # it would put the group back
+            files.unlink(RECENT_NAME, dir_fd=self._directory)
+        self.end_mark.lower(last_id)
+        files.fsync(self._directory)
+        files.ftruncate(fd, offset)
+        files.fsync(fd)
+        self.close()
 
     def probe(self) -> None:
         """Check that the segment being written is still the file of that name, and that the disk takes a sync.

@@ -12,11 +12,12 @@ from postroom_common.errors import PostroomError
 from postroom_common.notify import UNMEASURED_S, notify_busy
 from postroom_common.protocol import State
 
-from ..broker.broker import Broker, GroupLimits
+from ..broker.broker import Broker, GroupLimits, Leader
 from ..broker.engine_state import EngineState
 from ..broker.idempotency import Idempotency
 from ..config.config import Config
 from ..config.settings import Settings
+from ..engine.context import Draft
 from ..journal.journal import Journal, JournalRefused, JournalUnknown
 from ..journal.order import Owner
 from ..journal.reserve import Reserve
@@ -37,6 +38,7 @@ from ..stores.backends import make_store
 from ..stores.base import Cursor, Store
 from ..stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from .cpp_data import missing_import
+from .divergent import Divergent
 from .locks import RootBusy, WrongOwner, lock_root, lock_store
 from .preflight import hindrance
 from .recovery import Recovery
@@ -67,6 +69,8 @@ class OpenRoot:
     access: Access
     quotas: Quotas
     locks: ExitStack
+    found: list[Draft]
+    """What the start of a member of a cluster has found, and has not recorded."""
 
     def close(self) -> None:
         """Close everything. Nothing is written."""
@@ -88,11 +92,14 @@ class Sources:
     ids: Ids = field(default_factory=Ids)
 
 
-def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, refold: bool = False) -> OpenRoot:
+def open_root(
+    config: Config, sources: Sources, rewrite_journal: bool = False, refold: bool = False, lead: int = 0
+) -> OpenRoot:
     """Lock a root and bring its store up to its journal.
 
     ``rewrite_journal``: a sync has failed, and what can be read may not be on the disk. ``refold``: the store is
-    damaged, so it is set aside and folded from scratch. Raises ``StartError``.
+    damaged, so it is set aside and folded from scratch. A member of a cluster follows, unless ``lead`` is the epoch in
+    which it leads. Raises ``StartError``.
     """
     files = sources.files
     with ExitStack() as locks:
@@ -107,19 +114,19 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
                 _set_store_aside(config, files)
             reserve = _reserve(config, files)
             locks.callback(reserve.close)
-            return _open_with_reserve(config, sources, reserve, locks)
+            return _open_with_reserve(config, sources, reserve, locks, lead)
         except (RootBusy, WrongOwner, StoreBusy, SwapInterrupted) as error:
             raise StartError(str(error)) from error
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
             raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error
 
 
-def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
+def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, lead: int) -> OpenRoot:
     """Open it, with space of the reserve if the disk is full."""
     salvage = True
     while True:
         try:
-            return _open(config, sources, reserve, locks)
+            return _open(config, sources, reserve, locks, lead)
         except StoreDamaged as error:
             log.error("%s: the store is set aside and folded from the journal again", error)
             _set_store_aside(config, sources.files, salvage)
@@ -138,8 +145,9 @@ def _lacks_space(error: BaseException) -> bool:
     return isinstance(error, StoreFull)
 
 
-def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
+def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, lead: int) -> OpenRoot:
     settings, files = config.settings, sources.files
+    is_member = settings.cluster_enabled
     with ExitStack() as opened:
         notify_busy("opening the store", UNMEASURED_S)
         store = make_store(config.settings, files, _quarantine(config, files))
@@ -150,9 +158,11 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         journal = _journal(config, files)
         opened.callback(journal.close)
         journal.open(_owner(store))
+        if is_member and not lead:  # a node that is to lead follows already, and has only what is confirmed
+            Divergent(settings.journal_root, files).set_last_group_aside(journal, store, _owner(store))
         clock, idempotency = sources.clock(), Idempotency()
         notify_busy("reading the journal")
-        recovery = Recovery(store, journal, _quarantine(config, files), idempotency, sources.ids)
+        recovery = Recovery(store, journal, _quarantine(config, files), idempotency, sources.ids, is_member)
         recovery.run(clock)
         policies = Policies(config.defaults, config.queues, config.patterns)
         policies.use_policy_patterns(compiled_policy_patterns(store.facts.get(FACT_POLICY_PATTERNS) or []))
@@ -171,8 +181,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
             vitals=vitals,
             idempotency=idempotency,
             reserve=reserve,
-            root_id=recovery.root_id,
-            epoch=recovery.epoch,
+            root_id=recovery.root_id or (sources.ids.root() if lead else ""),
+            epoch=lead or recovery.epoch,
             daemon_uid=os.geteuid(),
             ids=sources.ids,
             access=access,
@@ -182,9 +192,13 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         )
         broker = Broker(state, group_limits(settings), sync_each_group=settings.journal_durability == "commit")
         vitals.waiting = lambda: broker.subscriptions.count
+        if is_member and not lead:
+            broker.leader = Leader()
         opened.pop_all()  # the caller closes them
         reserve.tick()
-        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all())
+        return OpenRoot(
+            broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all(), recovery.found
+        )
 
 
 def group_limits(settings: Settings) -> GroupLimits:

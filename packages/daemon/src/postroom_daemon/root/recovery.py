@@ -42,12 +42,22 @@ _STRETCH_BYTES = 2**20
 class Recovery:
     """One pass over the journal's end: folds what the store lacks, remembers answers, resumes the clock.
 
-    After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that the journal lacks.
+    After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that the journal lacks. A
+    member of a cluster (``is_member``) writes no events here: what it would record is in ``found``. It gets from the
+    others what its journal lacks, and its root, too, if it has none.
     """
 
     def __init__(
-        self, store: Store, journal: Journal, quarantine: Quarantine, idempotency: Idempotency, ids: Ids
+        self,
+        store: Store,
+        journal: Journal,
+        quarantine: Quarantine,
+        idempotency: Idempotency,
+        ids: Ids,
+        is_member: bool = False,
     ) -> None:
+        self.found: list[Draft] = []
+        self._is_member = is_member
         self.root_id = ""
         self.epoch = 0
         self.missing: list[tuple[int, int]] = []
@@ -112,7 +122,7 @@ class Recovery:
             self._miss(missing.first, missing.last)
         self._last = Now(last["engineMs"], last["wallMs"])
         self.epoch = last["epoch"]
-        self._clean = last.get("clean", False)
+        self._clean = last.get("clean", False) and not self._is_member  # else it is the leader that has stopped
         self._root_in_journal = last.get("root") or self._root_in_journal
         if first["type"] == EventType.LOSS_ACCEPTED:
             self._noted += first["ranges"]
@@ -201,6 +211,8 @@ class Recovery:
         known = store.facts.get(FACT_EPOCH)
         folded = max(store.applied, store.logs.newest())
         given = max(folded, 0 if self._had_store else journal.last_given, self._marked(known))
+        if self._is_member:
+            given = 0
         journal_ended = journal.last_id
         if given > journal_ended:
             log.error(
@@ -211,7 +223,7 @@ class Recovery:
             journal.roll()
         if known:
             self.root_id, self.epoch = known["root"], known["epoch"]
-        else:
+        elif not self._is_member:
             # If the journal's beginning is lost too, this may be a copy of another root: make it a new one.
             reason = "rebuilt from a part of the journal" if self.epoch else "new root"
             self.root_id, self.epoch = self._ids.root(), self.epoch + 1
@@ -222,15 +234,17 @@ class Recovery:
             if not any(draft.items() <= event.items() for event in self._reported):
                 drafts.append(draft)
         drafts += differing_logs(store)
-        if drafts:
+        self.found = drafts
+        if drafts and not self._is_member:
             self._write(drafts, clock)
         if given > journal_ended:  # a replay would take what the store has of these events for lost
             try:
                 store.disk.checkpoint()
             except StoreError as error:
                 log.error("checkpoint: %s", error)
-        journal.end_mark.open(self.root_id, self.epoch, journal.last_id)
-        if not store.facts.get(FACT_END_MARK):
+        if self.root_id:
+            journal.end_mark.open(self.root_id, self.epoch, journal.last_id)
+        if self.root_id and not store.facts.get(FACT_END_MARK):
             store.begin()
             store.facts.put(FACT_END_MARK, True)
             store.commit()

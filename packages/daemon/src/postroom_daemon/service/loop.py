@@ -19,10 +19,11 @@ from typing import Final
 
 from postroom_common.notify import Watchdog, notify, notify_busy, notify_reloading
 
-from ..broker.broker import MustRecover
+from ..broker.broker import MustRecover, NotConfirmed
 from ..config.config import Config
 from ..config.settings import Settings
 from ..doors.base import Door, DoorLost, DoorReplaced
+from ..doors.cluster import Cluster, RoleChanged
 from ..doors.lane import Lane, Senders
 from ..doors.mailbox import Mailbox, file_name, mailbox_problem
 from ..journal.journal import JournalUnknown
@@ -68,12 +69,16 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
     reloading = Reloading(config, read_again)
     sources = Sources(clock=clock)
     doubt = _Doubt()
+    cluster = Cluster(config.settings, sources.files) if config.settings.cluster_enabled else None
     try:
         while True:
             started = time.monotonic()
             try:
-                _run_once(reloading, sources, signals, doubt)
+                _run_once(reloading, sources, signals, doubt, cluster)
                 return 0
+            except (RoleChanged, NotConfirmed) as changed:
+                log.warning("%s", changed)
+                continue
             except StartError as error:
                 if not (doubt.failures or error.full):
                     raise
@@ -94,6 +99,8 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
             doubt.failures += 1
     finally:
         signals.close()
+        if cluster:
+            cluster.close()
 
 
 def _warn_of_permissions(config: Config) -> None:
@@ -110,15 +117,22 @@ class _Doubt:
     refold: bool = False
 
 
-def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _Doubt) -> None:
+def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _Doubt, cluster: Cluster | None) -> None:
     config = reloading.config
-    root = open_root(config, sources, doubt.rewrite_journal, doubt.refold)
+    lead = cluster.take_lead() if cluster else 0
+    root = open_root(config, sources, doubt.rewrite_journal, doubt.refold, lead)
     doubt.rewrite_journal = doubt.refold = False
     with closing(root), ExitStack() as opened:
         doors: list[Door] = [opened.enter_context(closing(_open_mailbox(reloading, root, sources)))]
         lane = _open_lane(config.settings, root, sources) if config.settings.lane_enabled else None
         if lane:
             doors.append(opened.enter_context(closing(lane)))
+        if cluster:
+            doors.append(cluster)
+            try:
+                cluster.attach(root)
+            except OSError as error:
+                raise StartError(f"cluster.sock: {error}") from error
         Loop(reloading, root, doors, signals).run()
 
 

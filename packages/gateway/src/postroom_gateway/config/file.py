@@ -4,52 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.protocol import is_id
 from postroom_common.secret_file import read_secret
+from postroom_common.sections import load_toml, read_section, read_table, refuse_unknown, table_of
 from postroom_common.settings import shown
 
-from .settings import (
-    DIALECTS,
-    NAMED_SECTIONS,
-    SECTIONS,
-    DoorSection,
-    PrincipalSection,
-    Settings,
-    attributes_of,
-    table_of,
-)
+from .settings import DIALECTS, NAMED_SECTIONS, SECTIONS, DoorSection, PrincipalSection, Settings
 
 #: Where the configuration is, unless a flag says otherwise.
 DEFAULT_FILE: Final = Path("/etc/postroom/gateway.toml")
-S = TypeVar("S")
 
 
 def load(path: Path) -> Settings:
     """The configuration in a file. Raises ``ConfigurationError``, which names the file and the key."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from None
-    try:
-        tree = tomllib.loads(data.decode())
-    except ValueError as error:
-        raise ConfigurationError(f"{path}: not TOML: {error}") from None
-    return read(tree, path)
+    return read(load_toml(path), path)
 
 
 def read(tree: Mapping[str, Any], path: Path) -> Settings:
     """The configuration in a parsed file. Relative paths are below the file's directory. Raises
     ``ConfigurationError``."""
-    _refuse_unknown(tree, {*SECTIONS, *NAMED_SECTIONS}, f"{path}: ")
+    refuse_unknown(tree, {*SECTIONS, *NAMED_SECTIONS}, f"{path}: ")
     sections: dict[str, Any] = {
-        name: _section(kind, _table(tree.get(name, {}), f"{path}: {name}"), f"{path}: {name}")
+        name: read_section(kind, read_table(tree.get(name, {}), f"{path}: {name}"), f"{path}: {name}")
         for name, kind in SECTIONS.items()
     }
     base = path.parent
@@ -57,8 +39,10 @@ def read(tree: Mapping[str, Any], path: Path) -> Settings:
     settings = replace(
         settings,
         daemon=replace(settings.daemon, socket=base / settings.daemon.socket),
-        principals=_principals(_table(tree.get("principals", {}), f"{path}: principals"), f"{path}: principals", base),
-        doors=_doors(_table(tree.get("doors", {}), f"{path}: doors"), f"{path}: doors", base),
+        principals=_principals(
+            read_table(tree.get("principals", {}), f"{path}: principals"), f"{path}: principals", base
+        ),
+        doors=_doors(read_table(tree.get("doors", {}), f"{path}: doors"), f"{path}: doors", base),
     )
     if not is_id(settings.daemon.client_id):
         raise ConfigurationError(
@@ -74,19 +58,6 @@ def read(tree: Mapping[str, Any], path: Path) -> Settings:
     return settings
 
 
-def _section(kind: type[S], table: Mapping[str, Any], where: str, **further: Any) -> S:
-    """A section of settings from its table; ``further`` are fields that are not in it."""
-    settings = table_of(kind)
-    _refuse_unknown(table, settings, f"{where}.")
-    attributes = {setting.key: name for name, setting in attributes_of(kind).items()}
-
-    def refuse(text: str) -> None:
-        raise ConfigurationError(text.partition(", using ")[0])
-
-    values = {attributes[key]: settings[key].check(value, f"{where}.{key}", refuse) for key, value in table.items()}
-    return kind(**further, **values)
-
-
 def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, PrincipalSection]:
     principals = {}
     owners: dict[bytes, str] = {}
@@ -94,7 +65,7 @@ def _principals(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, 
         here = f"{where}.{name}"
         if not is_principal_name(name):
             raise ConfigurationError(f"{here}: expected a name without slashes and control characters")
-        one = _section(PrincipalSection, _table(table, here), here)
+        one = read_section(PrincipalSection, read_table(table, here), here)
         if bool(one.token_sha256) and bool(one.token_file):
             raise ConfigurationError(f"{here}: has token_sha256 and token_file: give one of them")
         digest = bytes.fromhex(one.token_sha256) if one.token_sha256 else None
@@ -117,7 +88,8 @@ def is_principal_name(name: str) -> bool:
 
 def _doors(tables: Mapping[str, Any], where: str, base: Path) -> dict[str, DoorSection]:
     return {
-        name: _door(name, _table(table, f"{where}.{name}"), f"{where}.{name}", base) for name, table in tables.items()
+        name: _door(name, read_table(table, f"{where}.{name}"), f"{where}.{name}", base)
+        for name, table in tables.items()
     }
 
 
@@ -126,9 +98,9 @@ def _door(name: str, table: dict[str, Any], where: str, base: Path) -> DoorSecti
         raise ConfigurationError(
             f"{where}: expected a name of 1 to 32 of a-z, 0-9 and -, beginning with a letter; not mailbox or lane"
         )
-    _refuse_unknown(table, {*table_of(DoorSection), "options"}, f"{where}.")
-    options = _table(table.pop("options", {}), f"{where}.options")
-    door = _section(DoorSection, table, where, name=name, options=options)
+    refuse_unknown(table, {*table_of(DoorSection), "options"}, f"{where}.")
+    options = read_table(table.pop("options", {}), f"{where}.options")
+    door = read_section(DoorSection, table, where, name=name, options=options)
     dialect = door.dialect or name
     if dialect not in DIALECTS:
         names = ", ".join(DIALECTS)
@@ -193,15 +165,3 @@ def _check_addresses(settings: Settings, path: Path) -> None:
     for name, door in settings.doors.items():
         if door.enabled and door.port and (other := used.setdefault((door.address, door.port), name)) != name:
             raise ConfigurationError(f"{path}: doors.{name}.port: {door.port} is also the port of {other}")
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise ConfigurationError(f"{where}: expected a table, got {shown(value)}")
-    return dict(value)
-
-
-def _refuse_unknown(table: Mapping[str, Any], known: Any, where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise ConfigurationError(f"{where}{key}: unknown key; expected one of: {', '.join(sorted(known))}")

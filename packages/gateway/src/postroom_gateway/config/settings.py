@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from postroom_common.settings import Setting
+from postroom_common.sections import setting
 
-T = TypeVar("T")
 _PORT: Final = {"low": 0, "high": 65535}
 _ANY_PATH: Final = {"pattern": r"[^\x00-\x1f\x7f]*", "form": "path (a string without control characters), or empty"}
 _DIGEST: Final = {"pattern": "(?:[0-9A-Fa-f]{64})?", "form": "SHA-256 in hexadecimal (64 digits), or empty"}
@@ -38,23 +37,6 @@ DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType(
         "simplemq": DialectKind("mixed", 8081),
     }
 )
-
-
-def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 - the name in Setting
-    """Declare a field with the type of its default. ``rules`` are further fields of ``Setting``."""
-    kind = Path if isinstance(default, Path) else type(default)
-    made: T = field(default=default, metadata={"setting": Setting(key, kind, default, help, **rules)})
-    return made
-
-
-def attributes_of(section: type) -> dict[str, Setting]:
-    """The settings of a section by attribute."""
-    return {one.name: one.metadata["setting"] for one in fields(section) if "setting" in one.metadata}
-
-
-def table_of(section: type) -> dict[str, Setting]:
-    """The settings of a section by key."""
-    return {one.key: one for one in attributes_of(section).values()}
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def encode_answer(request_id: str, answer: Answer) -> bytes:
 def encode_error(error: CommandError, request_id: str | None = None) -> bytes:
     """The frame of an error: of a request, or of the connection."""
     of = {} if request_id is None else {"requestId": request_id}
-    return encode_frame(orjson.dumps({**of, "ok": False, "error": {"code": error.code, "message": error.message}}))
+    return encode_frame(orjson.dumps({**of, "ok": False, "error": error.to_wire()}))
 
 
 def _shower(bodies: list[bytes]) -> Callable[[Any], Any]:

@@ -48,7 +48,7 @@ class Listener:
             except BlockingIOError:
                 return
             try:
-                uid = _uid_of(peer)
+                uid = uid_of(peer)
             except OSError:
                 peer.close()
                 continue
@@ -123,7 +123,7 @@ class Listener:
             return False
 
 
-def _uid_of(peer: socket.socket) -> int:
+def uid_of(peer: socket.socket) -> int:
     """The uid of the process that has connected, as the kernel knows it. Raises ``OSError``."""
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid: int = _CREDENTIALS.unpack(data)[1]

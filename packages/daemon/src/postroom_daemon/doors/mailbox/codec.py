@@ -7,7 +7,6 @@ from typing import Any, Final
 import orjson
 
 from postroom_common.body import GATHERED, part_to_wire, parts_to_wire, value_to_wire
-from postroom_common.codec import encode_error
 
 from ...model.request import Answer, MessageView
 
@@ -18,7 +17,7 @@ _NO_VALUES: Final[dict[str, Any]] = {}
 def encode_answer(request_id: str, answer: Answer) -> bytes:
     """The bytes of a response file."""
     if answer.error:
-        return encode_error(request_id, answer.error.code, answer.error.message)
+        return orjson.dumps({"requestId": request_id, "ok": False, "error": answer.error.to_wire()})
     return orjson.dumps({"requestId": request_id, "ok": True, "data": answer.data or {}}, show)
 
 

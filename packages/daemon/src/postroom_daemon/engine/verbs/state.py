@@ -56,7 +56,8 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
 
 def _head(store: Store) -> dict[str, Any]:
     losses, damage = store.facts.get(FACT_LOSSES), store.facts.get(FACT_DAMAGE)
-    head = {**store.facts.get(FACT_EPOCH), "backend": store.name, "clock": store.facts.get(FACT_CLOCK)}
+    epoch = store.facts.get(FACT_EPOCH) or {"root": "", "epoch": 0}  # a follower that has got nothing yet
+    head = {**epoch, "backend": store.name, "clock": store.facts.get(FACT_CLOCK)}
     return head | ({"losses": losses} if losses else {}) | ({"damage": damage} if damage else {})
 
 

@@ -1,0 +1,1 @@
+"""The configuration: one table of settings, read from a TOML file."""

@@ -1,0 +1,205 @@
+"""The stream: where groups are appended, by whom knows its end, and read by everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext, api
+from nats.js import errors as js_errors
+
+from .errors import NotAppended, StreamUnavailable
+from .groups import Author, Group, Stored, headers_of, read_stored
+
+log = logging.getLogger(__name__)
+
+#: The stream's description ends with the node that may append to the empty stream. (Metadata would be the place, but
+#: servers before 2.10 drop them.)
+_DESCRIPTION: Final = "Journal of a Postroom cluster, begun by "
+#: Time (s) for one answer of the servers.
+_ANSWER_S: Final = 2.0
+#: Time (s) between two attempts to append, if the servers do not answer or have no leader.
+_PAUSE_S: Final = 0.25
+#: How often (s) the servers show that they have nothing to send, and after how many of these they are given up.
+_HEARTBEAT_S: Final = 1.0
+_MISSED_HEARTBEATS: Final = 3
+#: Bytes of groups that have arrived and were not read.
+_PENDING_BYTES: Final = 64 * 2**20
+_CONTROL: Final = "100"
+
+
+class State(NamedTuple):
+    """The stream's first and last sequence, the node that may append while it is empty, and when it was created."""
+
+    first: int
+    last: int
+    first_node: str
+    created: str
+
+
+class Stream:
+    """The stream of a cluster, over one connection."""
+
+    def __init__(self, connection: Client, cluster: str, domain: str = "") -> None:
+        self.name = f"POSTROOM_{cluster}"
+        self.subject = f"postroom.{cluster}.journal"
+        self._connection = connection
+        self._jetstream: JetStreamContext = connection.jetstream(domain=domain or None, timeout=_ANSWER_S)
+        #: Why nothing was appended or read lately; empty if it was.
+        self.problem = ""
+
+    async def create(self, first_node: str, replicas: int, max_bytes: int) -> None:
+        """Create the stream, empty. Raises ``StreamUnavailable``."""
+        with _translated():
+            await self._jetstream.add_stream(
+                api.StreamConfig(
+                    name=self.name,
+                    description=_DESCRIPTION + first_node,
+                    subjects=[self.subject],
+                    retention=api.RetentionPolicy.LIMITS,
+                    storage=api.StorageType.FILE,
+                    num_replicas=replicas,
+                    discard=api.DiscardPolicy.OLD,
+                    max_bytes=max_bytes,
+                    deny_delete=True,
+                    deny_purge=True,
+                )
+            )
+
+    async def info(self) -> api.StreamInfo:
+        """What the servers know of the stream. Raises ``StreamUnavailable``."""
+        with _translated():
+            return await self._jetstream.stream_info(self.name)
+
+    async def state(self) -> State:
+        """Its first and last sequence. Raises ``StreamUnavailable``."""
+        info = await self.info()
+        _, _, first_node = (info.config.description or "").partition(_DESCRIPTION)
+        return State(info.state.first_seq, info.state.last_seq, first_node, str(info.created))
+
+    async def at(self, sequence: int) -> Stored | None:
+        """The group at a place; None if there is none. Raises ``StreamUnavailable``."""
+        with _translated():
+            try:
+                found = await self._jetstream.get_msg(self.name, seq=sequence)
+            except js_errors.NotFoundError as error:
+                if error.err_code != 10037:  # 10037: no such message; else there is no such stream
+                    raise
+                return None
+        return read_stored(sequence, found.headers, found.data)
+
+    async def append(self, group: Group, author: Author, after: int) -> int:
+        """Append a group at the place ``after`` + 1; return that. Tries until it is known who has the place, however
+        long that takes. Raises ``NotAppended`` if it is somebody else, or if no server takes the group.
+
+        An error does not show whether a group was appended: its answer may have been lost, or it may be on its way
+        still. Only what stands at the place decides, and it never changes.
+        """
+        headers = {**headers_of(group, author), api.Header.EXPECTED_LAST_SEQUENCE: str(after)}
+        while True:
+            try:
+                answer = await self._jetstream.publish(
+                    self.subject, group.lines, timeout=_ANSWER_S, stream=self.name, headers=headers
+                )
+                if answer.seq == after + 1:
+                    self.problem = ""
+                    return after + 1
+                self.problem = f"the servers have appended at {answer.seq} in place of {after + 1}"
+            except nats.errors.MaxPayloadError:
+                raise NotAppended(
+                    f"a group of {len(group.lines)} bytes is larger than max_payload of the servers"
+                ) from None
+            except (nats.errors.Error, TimeoutError, OSError) as error:
+                self.problem = _text(error)
+            try:
+                stored = await self.at(after + 1)
+            except StreamUnavailable as error:
+                self.problem = str(error)
+                stored = None
+            if stored and (stored.author, stored.group) == (author, group):
+                self.problem = ""
+                return after + 1
+            if stored:
+                other = stored.author
+                raise NotAppended(f"{other.node} leads", other.node, other.address)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def groups(self, after: int) -> AsyncGenerator[Stored, None]:
+        """All groups behind a place, and those that come, in order and without gaps. Ends never. Raises
+        ``StreamUnavailable`` if the servers fall silent, or no longer have what comes next."""
+        inbox = self._connection.new_inbox()
+        with _translated():
+            subscription = await self._connection.subscribe(inbox, pending_bytes_limit=_PENDING_BYTES)
+            consumer = ""
+            try:
+                made = await self._jetstream.add_consumer(
+                    self.name,
+                    api.ConsumerConfig(
+                        deliver_subject=inbox,
+                        deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+                        opt_start_seq=after + 1,
+                        ack_policy=api.AckPolicy.NONE,
+                        max_deliver=1,
+                        flow_control=True,
+                        idle_heartbeat=_HEARTBEAT_S,
+                        inactive_threshold=30.0,
+                        mem_storage=True,
+                        num_replicas=1,
+                    ),
+                )
+                consumer = made.name
+                while True:
+                    message = await subscription.next_msg(timeout=_HEARTBEAT_S * _MISSED_HEARTBEATS)
+                    if (message.headers or {}).get(api.Header.STATUS) == _CONTROL:
+                        await self._let_go_on(message)
+                        continue
+                    metadata = message.metadata
+                    sequence = metadata.sequence.stream
+                    if sequence != after + 1:
+                        raise StreamUnavailable(f"the stream has sent {sequence} in place of {after + 1}")
+                    after = sequence
+                    self.problem = ""
+                    yield read_stored(sequence, message.headers, message.data, metadata.num_pending)
+            finally:
+                await self._end(subscription, consumer)
+
+    async def _let_go_on(self, message: Msg) -> None:
+        """Answer a message of the flow control: all before it was read."""
+        stalled = (message.headers or {}).get(api.Header.CONSUMER_STALLED)
+        if subject := message.reply or stalled:
+            await self._connection.publish(subject)
+
+    async def _end(self, subscription: Any, consumer: str) -> None:
+        """Delete the consumer, if the servers are there; they do it by themselves after a while."""
+        try:
+            await subscription.unsubscribe()
+            if consumer and self._connection.is_connected:
+                async with asyncio.timeout(_ANSWER_S / 2):
+                    await self._jetstream.delete_consumer(self.name, consumer)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            log.debug("consumer %s was not deleted: %s", consumer, _text(error))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Errors of the library as ``StreamUnavailable``."""
+    try:
+        yield
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise StreamUnavailable(_text(error)) from error
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, js_errors.APIError):
+        return f"{error.description} (error {error.err_code})"
+    if isinstance(error, js_errors.NoStreamResponseError):
+        return "the stream has no leader, or does not exist"
+    if isinstance(error, TimeoutError):
+        return "the servers do not answer"
+    return str(error) or type(error).__name__

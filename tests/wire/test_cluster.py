@@ -1,0 +1,56 @@
+"""A daemon as a member of a cluster, from its start to a takeover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.conformance.cluster_peer import Peer
+from tests.wire.conftest import MakeDaemon
+
+
+def confirm_next(peer: Peer) -> bytes:
+    group, lines = peer.wait_for("group")
+    peer.send(confirmed=group["last"], sequence=1)
+    return lines
+
+
+def test_a_member_follows_leads_and_after_a_kill_has_only_what_was_confirmed(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon("--cluster-enabled", "true", backend="sqlite").start()
+    peer = Peer(daemon.ipc)
+    assert peer.wait_for("hello")[0]["role"] == "follower"
+    assert daemon.refusal("publish", queue="q", message="x") == "ERR_NOT_LEADER"
+    peer.send(follow={"leader": "b", "address": "b:9980"})
+    peer.send(lead={"epoch": 1})
+    assert peer.wait_for("hello")[0]["role"] == "leader"
+    stream = [confirm_next(peer)]
+    sent = daemon.send("publish", {"queue": "q", "message": "one"})
+    stream.append(confirm_next(peer))
+    assert daemon.answer(sent)["ok"]
+    unconfirmed = daemon.send("publish", {"queue": "q", "message": "two"})
+    group, lines = peer.wait_for("group")
+    assert not daemon.answer_path(unconfirmed).exists()
+    daemon.kill()
+    peer.socket.close()
+    daemon.start()
+    peer = Peer(daemon.ipc)
+    assert peer.wait_for("hello")[0]["lastId"] == group["first"] - 1
+    assert b"".join(stream) == b"".join(path.read_bytes() for path in daemon.segments())
+    (aside,) = Path(daemon.root / "journal.divergent").iterdir()
+    assert aside.read_bytes() == lines
+    peer.send(lines, apply=group)
+    assert peer.wait_for("applied")[0] == group["last"]
+    assert not aside.exists()
+    shown = daemon.ask("status", queue="q")
+    assert (shown["metrics"]["ready"], shown["stale"], shown["asOfEvent"]) == (2, True, group["last"])
+    peer.send(lead={"epoch": 2})
+    confirm_next(peer)
+    taken = daemon.send("consume_next", {"queue": "q"})
+    confirm_next(peer)
+    assert daemon.answer(taken)["data"]["message"]["payload"] == "one"
+    health = daemon.ask("health")
+    assert (health["status"], health["checks"]["cluster"]["role"]) == ("ok", "leader")
+    peer.socket.close()
+    peer = Peer(daemon.ipc)
+    assert peer.wait_for("hello")[0]["role"] == "follower"
+    daemon.stop()
+    peer.socket.close()
