@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from postroom_pipeline.errors import one_line
-from postroom_pipeline.spark.session import chooses_collector, lightly
-from postroom_pipeline.spark.settings import SMALL_SETTINGS, SPARK_SETTINGS
+from postroom_pipeline.spark.session import chooses_collector, cores_of, lightly
+from postroom_pipeline.spark.settings import SMALL_INPUT_BYTES, SMALL_SETTINGS, SPARK_SETTINGS
 from tests.pipeline.conftest import TEST_SETTINGS, java_variables
 
 PROGRAM = """
@@ -90,9 +90,13 @@ def test_steps_over_few_rows_use_lighter_settings_unless_the_user_chose(spark):
     names = [known.name for known in SMALL_SETTINGS]
     before = {name: spark.conf.get(name) for name in names}
     theirs = {name for name in names if spark.sparkContext.getConf().contains(name)}
-    with lightly(spark):
-        for known in SMALL_SETTINGS:
-            assert spark.conf.get(known.name) == (before[known.name] if known.name in theirs else known.value)
+    chosen = {known.name: known.value_for(cores_of(spark)) for known in SMALL_SETTINGS}
+    with lightly(spark, SMALL_INPUT_BYTES):
+        assert {name: spark.conf.get(name) for name in names} == {
+            name: before[name] if name in theirs else chosen[name] for name in names
+        }
+    with lightly(spark, SMALL_INPUT_BYTES + 1):
+        assert {name: spark.conf.get(name) for name in names} == before
     assert {name: spark.conf.get(name) for name in names} == before
 
 

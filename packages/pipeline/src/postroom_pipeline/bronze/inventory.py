@@ -81,6 +81,11 @@ def listed(session: SparkSession, landing: str) -> DataFrame:
     )
 
 
+def number_of(files: DataFrame) -> int:
+    """How many files ``listed`` has found."""
+    return len(files._jdf.inputFiles())
+
+
 def names(files: DataFrame) -> DataFrame:
     """What is known of the files of ``listed`` without opening any: ``file`` (Spark's name), ``path`` (for people),
     ``name``, ``length`` in bytes and ``mtime_ms``."""

@@ -36,13 +36,13 @@ def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -
     """
     from ..jobs.ingest import ingest as take_in
     from ..spark.runlog import Progress, logged_run
-    from ..spark.session import is_small, session
+    from ..spark.session import few_bytes_in, session
     from ..spark.warehouse import Warehouse
 
     if is_settled(landing, tables, "ingest", reports=not no_reports):
         click.echo(f"ingest: {_NOTHING_NEW}", err=True)
         return
-    with session("postroom-pipeline ingest", given, small=is_small(landing)) as started:
+    with session("postroom-pipeline ingest", given, input_bytes=few_bytes_in(landing)) as started:
         warehouse = Warehouse(started, tables)
         arguments = {"in": landing, "out": tables, "reports": not no_reports}
         with (
@@ -78,11 +78,11 @@ def follow(
         return
     from ..jobs.follow import Follower
     from ..spark.runlog import Progress
-    from ..spark.session import is_small, session
+    from ..spark.session import few_bytes_in, session
     from ..spark.warehouse import Warehouse
 
-    small = available_now and is_small(landing)  # a run that stays may meet more later
-    with until_terminated() as ended, session("postroom-pipeline follow", given, small=small) as started:
+    few = few_bytes_in(landing) if available_now else None  # a run that stays may meet more later
+    with until_terminated() as ended, session("postroom-pipeline follow", given, input_bytes=few) as started:
         follower = Follower(
             started, landing, Warehouse(started, tables), Progress(started, sys.stderr), reports=not no_reports
         )
@@ -180,7 +180,7 @@ def report(
     from ..jobs.report import Scope
     from ..jobs.report import report as make
     from ..spark.runlog import Progress
-    from ..spark.session import is_small, session
+    from ..spark.session import few_bytes_in, session
     from ..spark.warehouse import Warehouse
 
     days = [day and day.date() for day in (since, until)]
@@ -191,7 +191,7 @@ def report(
         click.echo("report: the tables have not changed since it was made", err=True)
         click.echo(path)
         return
-    with session("postroom-pipeline report", given, small=is_small(tables)) as started:
+    with session("postroom-pipeline report", given, input_bytes=few_bytes_in(tables)) as started:
         warehouse = Warehouse(started, tables)
         path = make(started, warehouse, target, Scope(device, *days), form, top, Progress(started, sys.stderr))
     if ground:

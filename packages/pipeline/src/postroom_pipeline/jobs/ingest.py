@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,7 +26,10 @@ from ..spark.runlog import Run
 from ..spark.session import lightly, materialized
 from ..spark.storage import Storage
 from ..spark.warehouse import Warehouse
-from .silver import SilverWriter
+from .silver import TRAILERS, SilverWriter
+
+#: About what a file takes in the tables of files.
+_ROW_BYTES: Final = 100
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Batch:
 
     id: str
     count: int
+    bytes: int
     #: Rows of ``inventory.fresh``.
     files: DataFrame
     #: Rows of ``inventory.unread``.
@@ -51,19 +56,21 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
     """
     if not Storage(session, landing).exists(landing):
         raise EnvironmentProblem(f"{landing}: there is no such directory")
-    with run.stage("inventory"), lightly(session):  # one row for each file
+    with run.stage("inventory"):
         listed = inventory.listed(session, landing)
-        named = materialized(inventory.names(listed))
-        seen = materialized(inventory.hashed(session, listed, named))
-        unread = materialized(inventory.unread(session, listed, named, seen))
-        batch = _batch(warehouse, run, seen, unread)
+        few_bytes = _ROW_BYTES * inventory.number_of(listed)
+        with lightly(session, few_bytes):  # one row for each file
+            named = materialized(inventory.names(listed))
+            seen = materialized(inventory.hashed(session, listed, named))
+            unread = materialized(inventory.unread(session, listed, named, seen))
+            batch = _batch(warehouse, run, seen, unread)
     if batch.count:
         _take_in(session, landing, warehouse, run, batch, reports=reports)
     else:
         _reject_unread(warehouse, run, batch)
         if reports and are_behind(warehouse):
             write_reports(warehouse, run)
-    with lightly(session):
+    with lightly(session, few_bytes):
         _note_settled(warehouse, seen, unread)
 
 
@@ -108,11 +115,14 @@ def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | N
     """
     tables = TABLES | {name: report.TABLE for name, report in BUILT.items()}
     frames: dict[str, DataFrame] = {}  # each directory is listed once
+    sizes: dict[str, int] = {}
     for name, report in BUILT.items():
-        with run.stage(f"report {name}"):
-            for need in report.NEEDS:
-                if need not in frames:
-                    frames[need] = warehouse.read(tables[need])
+        for need in report.NEEDS:
+            if need not in frames:
+                frames[need] = warehouse.read(tables[need])
+                sizes[need] = warehouse.size(tables[need])
+        session = frames[report.NEEDS[0]].sparkSession
+        with run.stage(f"report {name}"), lightly(session, sum(sizes[need] for need in report.NEEDS)):
             built = report.build({need: frames[need] for need in report.NEEDS}, (given or {}).get(name))
             in_order = getattr(report, "IS_ORDERED", False) and warehouse.writes_in_order(EVENTS)
             warehouse.write(report.TABLE, built, replacing="all", as_it_comes=in_order)
@@ -125,7 +135,7 @@ def _batch(warehouse: Warehouse, run: Run, seen: DataFrame, unread: DataFrame) -
     assert row is not None  # an aggregate has one row
     run.count("files", row["files"])
     run.count("bytes", row["bytes"])
-    return Batch(row["batch"], row["files"], files, unread, inventory.others(seen, files, unread))
+    return Batch(row["batch"], row["files"], row["bytes"], files, unread, inventory.others(seen, files, unread))
 
 
 def _take_in(
@@ -133,12 +143,14 @@ def _take_in(
 ) -> None:
     files = bronze_lines.files_of(session, landing, batch.files, batch.count, batch.others)
     table = bronze_lines.bronze(batch.id)
-    with run.stage("lines"):
+    with run.stage("lines"), lightly(session, batch.bytes):
         warehouse.write(table, bronze_lines.lines(files), replacing="all", as_it_comes=True)
         lines = warehouse.read(table)
+    sizes = warehouse.sizes(table)
     with run.stage("admission"):
-        summed = materialized(sums(lines, batch.files))
-        with lightly(session):  # from here on one row for each snapshot or file
+        with lightly(session, sum(sizes.values())):
+            summed = materialized(sums(lines, batch.files))
+        with lightly(session, sizes.get(TRAILERS, 0)):  # from here on one row for each snapshot or file
             read = materialized(with_endings(batch.files, lines, summed))
             rows = materialized(verdicts(lines, summed, read, warehouse.read(ORIGINS)))
             accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
@@ -148,10 +160,10 @@ def _take_in(
         _store_unknown(warehouse, files, rows, batch)
     if not accepted.isEmpty():
         mark_behind(warehouse)
-        SilverWriter(warehouse, run, lines, accepted).write()
+        SilverWriter(warehouse, run, lines, accepted, sizes).write()
     if reports and are_behind(warehouse):
         write_reports(warehouse, run)
-    with run.stage("inventory of files"), lightly(session):
+    with run.stage("inventory of files"), lightly(session, sizes.get(TRAILERS, 0)):
         _write_rejects(warehouse, run, batch, rejects)
         files_of_batch = batch.files.withColumn("batch", F.lit(batch.id))
         warehouse.write(INVENTORY, inventory.updated(warehouse.read(INVENTORY), files_of_batch, accepted, rejects))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -23,16 +24,24 @@ from ..spark.session import lightly, materialized
 from ..spark.warehouse import Warehouse
 
 _DAY: Final = "day="
+#: The partition of lines that has one for each snapshot.
+TRAILERS: Final = f"kind={Kind.TRAILER.value}"
 
 
 class SilverWriter:
     """Writes one batch. ``write`` can be repeated after a kill: rows that are already there are not added twice."""
 
-    def __init__(self, warehouse: Warehouse, run: Run, lines: DataFrame, accepted: DataFrame) -> None:
-        """:param lines: rows of ``lines.bronze``; ``accepted``: rows of ``admission.verdicts`` without a reason."""
+    def __init__(
+        self, warehouse: Warehouse, run: Run, lines: DataFrame, accepted: DataFrame, sizes: Mapping[str, int]
+    ) -> None:
+        """:param lines: rows of ``lines.bronze``; ``accepted``: rows of ``admission.verdicts`` without a reason.
+        :param sizes: the bytes of the lines of each kind, by ``Warehouse.sizes``.
+        """
         self._warehouse = warehouse
         self._run = run
         self._lines = lines
+        self._sizes = sizes
+        self._session = accepted.sparkSession
         self._accepted = materialized(snapshots.described(accepted))
         self._snapshots = self._accepted.select(*SNAPSHOTS.schema.names)
         self._taken = self._accepted.select("file", "arrival", *(field.name for field in OF_SNAPSHOT), "day")
@@ -45,18 +54,21 @@ class SilverWriter:
         counts = total.asDict() if total else {}
         self._has_copies = (counts.pop("copies", 1) or 1) > 1
         if counts.get(Kind.EVENT.value):
-            self._write_events()
+            with lightly(self._session, self._bytes(Kind.EVENT, EVENTS, MESSAGES)):
+                self._write_events()
         with self._run.stage("state"):
             for kind, table in STATE.items():
                 if counts.get(kind.value):
-                    fresh = state.build(kind, self._lines_of(kind), self._taken)
-                    self._write_state(table, one_of_each(fresh, table.key) if self._has_copies else fresh)
+                    with lightly(self._session, self._bytes(kind, table)):
+                        fresh = state.build(kind, self._lines_of(kind), self._taken)
+                        self._write_state(table, one_of_each(fresh, table.key) if self._has_copies else fresh)
             if counts.get(Kind.TRAFFIC.value):
-                self._write_traffic()
+                with lightly(self._session, self._bytes(Kind.TRAFFIC, TRAFFIC)):
+                    self._write_traffic()
             for table in (EVENTS, MESSAGES, CONFLICTS, TRAFFIC, *STATE.values()):
                 if not self._warehouse.exists(table):  # readers find the columns, though there is no row yet
                     self._warehouse.create(table)
-        with self._run.stage("snapshots"), lightly(self._accepted.sparkSession):
+        with self._run.stage("snapshots"), self._lightly():
             existing = self._warehouse.read(SNAPSHOTS)
             others = existing.join(self._snapshots.select(*SNAPSHOTS.key), list(SNAPSHOTS.key), "left_anti")
             self._warehouse.write(SNAPSHOTS, others.select(*existing.columns).unionByName(self._snapshots))
@@ -66,7 +78,7 @@ class SilverWriter:
     def _write_events(self) -> None:
         with self._run.stage("events"):
             existing = self._warehouse.read(SNAPSHOTS)
-            with lightly(self._accepted.sparkSession):
+            with self._lightly():
                 shared = materialized(events.overlaps(self._snapshots, existing))
             lines = self._lines_of(Kind.EVENT)
             fresh = events.fresh(lines, self._taken)
@@ -78,7 +90,7 @@ class SilverWriter:
             of_killed = None
             if existing_days:
                 of_killed = materialized(events.unrecorded(self._of_days(EVENTS, existing_days), existing))
-            with lightly(self._accepted.sparkSession):
+            with self._lightly():
                 taken = materialized(events.contests(self._accepted, shared, of_killed))
             # Most events come once. Only the others are compared with each other, which sorts them several times.
             alone, contested = (events.fresh(lines, taken, alone=once) for once in (True, False))
@@ -144,6 +156,15 @@ class SilverWriter:
 
     def _lines_of(self, kind: Kind) -> DataFrame:
         return self._lines.where(F.col("kind") == kind.value)
+
+    def _lightly(self) -> AbstractContextManager[None]:
+        """For steps with a row for each snapshot."""
+        return lightly(self._session, self._sizes.get(TRAILERS, 0))
+
+    def _bytes(self, kind: Kind, *tables: Table) -> int:
+        """The bytes of the lines of a kind, and of tables."""
+        existing = sum(map(self._warehouse.size, tables))
+        return self._sizes.get(f"kind={kind.value}", 0) + existing
 
     def _days(self, table: Table) -> set[str]:
         """The days that a table has."""

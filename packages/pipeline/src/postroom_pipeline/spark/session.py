@@ -24,8 +24,9 @@ from .java import find_java
 from .settings import (
     JAVA_COLLECTOR,
     JAVA_OPTIONS,
+    SHORT_INPUT_BYTES,
+    SHORT_JAVA_OPTIONS,
     SMALL_INPUT_BYTES,
-    SMALL_JAVA_OPTIONS,
     SMALL_SETTINGS,
     SPARK_SETTINGS,
     START_SETTINGS,
@@ -49,29 +50,36 @@ _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
 
 
 @contextmanager
-def session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> Iterator[SparkSession]:
+def session(
+    application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None
+) -> Iterator[SparkSession]:
     """A session for the duration of the block; it is stopped at the end.
 
     The time zone of this process becomes UTC, so that collected times do not depend on where the driver runs.
 
     :param given: the user's settings (``spark.master`` among them); they override those of configuration files.
-    :param small: the input is small: prepare less. Results are the same; large inputs would take longer.
+    :param input_bytes: how much is read; None if it is much or unknown. For little, less is prepared. Results are the
+        same; large inputs would take longer.
     :raises EnvironmentProblem: Java or PySpark is missing, or Spark does not start.
     """
-    started = start_session(application, given, small=small)
+    started = start_session(application, given, input_bytes=input_bytes)
     try:
         yield started
     finally:
         started.stop()
 
 
-def start_session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> SparkSession:
+def start_session(
+    application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None
+) -> SparkSession:
     """Start a session; see ``session``. The caller stops it."""
+    is_short = input_bytes is not None and input_bytes <= SHORT_INPUT_BYTES
+    is_small = input_bytes is not None and input_bytes <= SMALL_INPUT_BYTES
     chosen = dict(given or {})
     if GATEWAY not in os.environ:
         os.environ.update(find_java().variables)
         _quieten()
-        _add_java_options(*(SMALL_JAVA_OPTIONS if small else JAVA_OPTIONS))
+        _add_java_options(*(SHORT_JAVA_OPTIONS if is_short else JAVA_OPTIONS))
         if not chooses_collector(chosen):
             _add_java_options(JAVA_COLLECTOR)
         chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for programs started like this
@@ -92,13 +100,13 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
             conf.setAppName(application)
         if GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is on the PATH
-        for setting in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
+        for setting in START_SETTINGS:
             conf.setIfMissing(setting.name, setting.value)
         with _own_interrupt():
             started = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise EnvironmentProblem(f"Spark does not start: {one_line(error)}") from error
-    apply_settings(started)
+    apply_settings(started, small=is_small)
     _look_up_once(started)
     return started
 
@@ -122,24 +130,30 @@ def _own_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def apply_settings(started: SparkSession) -> None:
-    """Apply the settings of ``settings`` that the user did not set."""
-    given = started.conf.getAll
+def apply_settings(started: SparkSession, *, small: bool = False) -> None:
+    """Apply the settings of ``settings`` that the user did not set, and before them those for small runs."""
+    given = {*started.conf.getAll}
     cores = cores_of(started)
-    for setting in SPARK_SETTINGS:
+    for setting in (*(SMALL_SETTINGS if small else ()), *SPARK_SETTINGS):
         if setting.name not in given:
             started.conf.set(setting.name, setting.value_for(cores))
+            given.add(setting.name)
 
 
 @contextmanager
-def lightly(started: SparkSession) -> Iterator[None]:
+def lightly(started: SparkSession, read_bytes: int = 0) -> Iterator[None]:
     """Prepare plans like those of a small run during the block: for the steps of a large run that have few rows. The
-    user's settings stay."""
+    user's settings stay.
+
+    :param read_bytes: how much is read during the block; if it is much, nothing changes.
+    """
     given = started.sparkContext.getConf()
-    ours = [setting for setting in SMALL_SETTINGS if not given.contains(setting.name)]
+    is_light = read_bytes <= SMALL_INPUT_BYTES
+    ours = [setting for setting in SMALL_SETTINGS if is_light and not given.contains(setting.name)]
     before = {setting.name: str(started.conf.get(setting.name)) for setting in ours}
+    cores = cores_of(started)
     for setting in ours:
-        started.conf.set(setting.name, setting.value)
+        started.conf.set(setting.name, setting.value_for(cores))
     try:
         yield
     finally:
@@ -215,21 +229,21 @@ def frame_of(started: SparkSession, rows: Sequence[Mapping[str, Any]], schema: S
     return started.range(0, 1, 1, 1).select(F.inline(F.from_json(text, ArrayType(schema), {"mode": "FAILFAST"})))
 
 
-def is_small(place: str) -> bool:
-    """Whether a local directory of snapshots or tables has few bytes in all files below it, so that a run is small.
+def few_bytes_in(place: str) -> int | None:
+    """The bytes of all files below a local directory of snapshots or tables, if they are so few that a run is short.
 
-    Snapshots usually stay in the directory after they were taken in, so the tables made of them are small as well.
-    False if the size cannot be determined without Spark.
+    Snapshots usually stay in the directory after they were taken in, so the tables made of them are small as well. None
+    if there are more, or if their size cannot be determined without Spark.
     """
     path = local_path(place)
-    if path is None:
-        return False
-    left = SMALL_INPUT_BYTES
+    if path is None or not path.is_dir():
+        return None
+    total = 0
     for size in _sizes(path):
-        left -= size
-        if left < 0:
-            return False
-    return path.is_dir()
+        total += size
+        if total > SHORT_INPUT_BYTES:
+            return None
+    return total
 
 
 def _sizes(place: Path) -> Iterator[int]:

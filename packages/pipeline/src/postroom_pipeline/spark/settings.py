@@ -91,8 +91,10 @@ START_SETTINGS: Final = (
     SparkSetting("spark.sql.ui.explainMode", "simple", "Spark describes each plan for its page, again after each step"),
 )
 
-#: A run over fewer bytes is small: it ends before what Java and Spark compile for it pays off.
+#: A run, or a step of a run, over fewer bytes is small: it ends before what Spark compiles for it pays off.
 SMALL_INPUT_BYTES: Final = 4 * 1024 * 1024
+#: A run over fewer bytes ends before what Java's second compiler does for it pays off.
+SHORT_INPUT_BYTES: Final = 16 * 1024 * 1024
 
 #: Settings for small runs: plans are interpreted; no code is generated and compiled for them.
 SMALL_SETTINGS: Final = (
@@ -108,6 +110,10 @@ SMALL_SETTINGS: Final = (
         "false",
         "what filters could be added takes longer to find out than it saves",
     ),
+    SparkSetting(
+        "spark.sql.adaptive.enabled", "false", "a plan is prepared once, and not again after each of its stages"
+    ),
+    SparkSetting("spark.sql.shuffle.partitions", "2", "nothing merges small tasks without the former"),
 )
 
 #: Java options for all other runs: the second compiler starts ten times later than by default, so that it compiles
@@ -122,5 +128,5 @@ JAVA_OPTIONS: Final = (
 #: The garbage collector, unless the user chose one: in a batch run CPU time matters, pauses do not.
 JAVA_COLLECTOR: Final = "-XX:+UseParallelGC"
 
-#: Java options for small runs: only the first of the two compilers, with the code cache of both.
-SMALL_JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
+#: Java options for short runs: only the first of the two compilers, with the code cache of both.
+SHORT_JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")

@@ -93,6 +93,11 @@ class Storage:
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
+    def size(self, path: str) -> int:
+        """The bytes of all files below a directory; 0 if it does not exist."""
+        with _translated(path):
+            return int(self._fs.getContentSummary(self._path(path)).getLength()) if self.exists(path) else 0
+
     def files_below(self, path: str) -> list[str]:
         """The relative paths of all files below a directory, sorted; none if it does not exist."""
         found: list[str] = []

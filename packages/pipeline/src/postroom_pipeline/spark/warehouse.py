@@ -153,6 +153,14 @@ class Warehouse:
             entries = self.storage.entries(self.storage.join(table.name, part))
             yield part, [one for one in entries if not one.is_directory and not one.name.startswith((".", "_"))]
 
+    def size(self, table: Table) -> int:
+        """The bytes of a table."""
+        return self.storage.size(self.path(table))
+
+    def sizes(self, table: Table) -> dict[str, int]:
+        """The bytes of each partition, by its relative path; nothing if the table was never written."""
+        return {part: sum(file.size for file in files) for part, files in self.parts(table)}
+
     def rearrange(self, table: Table, part: str, files: int) -> int:
         """Rewrite a partition as at most this many files, sorted by key; the number of its rows.
 
