@@ -104,18 +104,18 @@ class Conversation:
                 waiting.abort()
             return
         turns = self._first_turns(asked)
-        if len(turns) == 1 and not asked.is_batch and turns[0].has_come:
-            call = asked.calls[0]
+        if turns and not asked.is_batch:
+            call, turn = asked.calls[0], turns[0]
             method = METHODS.get(call.name)
             if method and method.step:
-                self._begin(asked.id, method.step, call.params, turns[0], len(message))
+                begun = asked.id, turn, len(message), self._peer.begin(len(message))
+                turn.when_come(partial(self._begin, begun, method.step, call.params))
                 return
             if call.name == ORDER:
-                turns[0].end()  # nobody waits for a wait
                 order = Order(self._peer, self._queues, asked.id, len(message), self._order_ended)
                 self._orders.add(order)
                 self._aborts[asked.id] = order
-                order.begin(call.params)
+                turn.when_come(partial(self._begin_order, order, turn, call.params))
                 return
         orders = sum(call.name == ORDER for call in asked.calls)
         signal = Signal()
@@ -152,17 +152,19 @@ class Conversation:
             return []
         return [self._turn(call) for call in (request.calls if request.is_parallel else _up_to_order(request.calls))]
 
-    # --- a request that is one command, whose turn has come: it needs no task -----------------------------------------
+    # --- a request that is one command: it needs no task --------------------------------------------------------------
 
-    def _begin(
-        self,
-        request_id: str,
-        step_of: Callable[[Queues, list[Any]], Step],
-        params: list[Any],
-        turn: Turn,
-        size: int,
-    ) -> None:
-        begun = request_id, turn, size, self._peer.begin(size)
+    def _begin_order(self, order: Order, turn: Turn, params: list[Any]) -> None:
+        turn.end()  # nobody waits for a wait
+        if order in self._orders:  # else it was aborted before its turn
+            order.begin(params)
+
+    def _begin(self, begun: _Begun, step_of: Callable[[Queues, list[Any]], Step], params: list[Any]) -> None:
+        if not self._peer.is_open:  # it has waited for its turn
+            _, turn, size, began_s = begun
+            turn.end()
+            self._peer.end("", began_s, size)
+            return
         try:
             step = step_of(self._queues, params)
         except RpcError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -79,42 +81,53 @@ class Turns:
 class Turn:
     """The turn of one method. It ends when it is left, or before that by ``end``."""
 
-    __slots__ = ("_before", "_ended", "_has_ended", "_turns", "has_come", "scope")
+    __slots__ = ("_behind", "_has_ended", "_missing", "_then", "_turns", "scope")
 
     def __init__(self, turns: Turns, scope: Scope, before: list[Turn]) -> None:
         self.scope = scope
         self._turns = turns
-        self._before = before
-        #: Whether nothing was before it.
-        self.has_come = not before
-        self._ended: asyncio.Future[None] | None = None
+        #: How many turns before it have not ended, and those that wait for this one.
+        self._missing = len(before)
+        self._behind: list[Turn] = []
+        self._then: Callable[[], object] | None = None
         self._has_ended = False
+        for turn in before:
+            turn._behind.append(self)
+
+    def when_come(self, then: Callable[[], object]) -> None:
+        """Call ``then`` once the turn has come, which may be at once."""
+        if self._missing:
+            self._then = then
+        else:
+            then()
 
     async def __aenter__(self) -> Turn:
-        try:
-            for turn in self._before:
-                await turn.ended()
-        except asyncio.CancelledError:
-            self.end()
-            raise
+        if self._missing:
+            come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._then = partial(_set, come)
+            try:
+                await come
+            except asyncio.CancelledError:
+                self.end()
+                raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
         self.end()
 
-    async def ended(self) -> None:
-        """Wait until the turn has ended."""
-        if not self._has_ended:
-            if self._ended is None:
-                self._ended = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._ended)
-
     def end(self) -> None:
-        """Let those behind it begin."""
+        """Let those behind it begin, soon."""
         if self._has_ended:
             return
         self._has_ended = True
-        self._before = []
         self._turns.forget(self)
-        if self._ended and not self._ended.done():
-            self._ended.set_result(None)
+        for turn in self._behind:
+            turn._missing -= 1
+            if turn._then and not turn._missing:
+                asyncio.get_running_loop().call_soon(turn._then)
+        self._behind = []
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
