@@ -49,6 +49,9 @@ port = 18080
 [doors.simplemq]
 port = 8081
 
+[doors.simplemq-tcp]
+port = 9090
+
 [observe]          # /health and /metrics
 port = 9981
 """

@@ -47,7 +47,7 @@ def test_a_door_is_on_this_machine_alone_unless_the_file_says_otherwise(tmp_path
         ("[doors.lmq-http]\nport = -1", "doors.lmq-http.port: -1 is out of range (0 to 65,535)"),
         (
             "[doors.lmq-http]\ndialect = 'lmq'",
-            "doors.lmq-http.dialect: expected one of lmq-http, lmq-rpc, mq-websocket, smss, simplemq, got",
+            "dialect: expected one of lmq-http, lmq-rpc, mq-websocket, smss, simplemq, simplemq-tcp, got",
         ),
         ("[doors.smtp]", "doors.smtp.dialect: expected one of lmq-http, lmq-rpc"),
         ("[doors.LMQ]\ndialect = 'lmq-http'", "doors.LMQ: expected a name"),
@@ -143,6 +143,8 @@ def test_check_config_says_what_is_served_and_ends_with_2_if_it_is_invalid(tmp_p
         "message_bytes = 1", "token_hours = nan", "origins = [1]",
     ):  # fmt: skip
         assert check(tmp_path, f"[doors.simplemq.options]\n{wrong}").exit_code == 2, wrong
+    assert check(tmp_path, "[doors.simplemq-tcp.options]\nretries = 0").exit_code == 0
+    assert check(tmp_path, "[doors.simplemq-tcp.options]\norigins = []").exit_code == 2
     missing = check(tmp_path, "[doors.lmq-http]\ntls_certificate = 'a.pem'\ntls_key = 'a.key'")
     assert missing.exit_code == 2
     assert "No such file" in missing.output

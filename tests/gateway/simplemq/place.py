@@ -32,6 +32,10 @@ dialect = "simplemq"
 port = 0
 options = {ack_seconds = 0.2, retry_seconds = 0.001, retries = 1}
 
+[doors.simplemq-tcp]
+port = 0
+options = {strategy = "FIRST_AVAILABLE"}
+
 [doors.simplemq-lively]
 dialect = "simplemq"
 port = 0

@@ -234,6 +234,10 @@ class Peer(Caller, Protocol):
         """Say how many bytes of an incomplete request were received; 0: what was received ends with a request. A peer
         that does not complete it in time is closed, and so is one whose bytes are too many for all peers together."""
 
+    async def confirmed(self) -> bool:
+        """Wait until the peer's machine has confirmed all bytes that were written; False: the connection has ended
+        before."""
+
     async def drain(self) -> None:
         """Wait until the peer has read so much of what was written that there is space for more."""
 

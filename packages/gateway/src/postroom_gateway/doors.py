@@ -12,6 +12,7 @@ from .contract import Daemon, HttpDialect, MessageDialect, StreamDialect
 from .dialects.lmq.http import LmqHttp
 from .dialects.lmq.rpc import RpcDialect
 from .dialects.simplemq.door import SimpleMq
+from .dialects.simplemq.tcp import SimpleMqTcp
 from .dialects.smss.door import Smss
 from .dialects.websocket_mq.door import WebSocketMq
 from .observe.counters import DoorCounters
@@ -30,6 +31,7 @@ _MAKERS: Final[Mapping[str, Make]] = {
     "mq-websocket": WebSocketMq,
     "smss": Smss,
     "simplemq": SimpleMq,
+    "simplemq-tcp": SimpleMqTcp,
 }
 
 

@@ -35,6 +35,7 @@ DIALECTS: Final[Mapping[str, DialectKind]] = MappingProxyType(
         "mq-websocket": DialectKind("websocket", 8080),
         "smss": DialectKind("stream", 12301),
         "simplemq": DialectKind("mixed", 8081),
+        "simplemq-tcp": DialectKind("stream", 9090),
     }
 )
 

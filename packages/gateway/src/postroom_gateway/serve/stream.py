@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import socket
+import struct
+import termios
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +18,9 @@ from .door import Door
 
 log = logging.getLogger(__name__)
 
+#: Time (s) after which the kernel is asked again whether everything was confirmed: the first, and the longest.
+_ASK_AGAIN_S: Final = 0.0005
+_ASK_AGAIN_LIMIT_S: Final = 0.05
 #: A handler gets so much at once: the requests in one piece may exceed the limit of requests of a peer.
 _PIECE_BYTES: Final = 8192
 #: Bytes of requests of a peer that are being executed, after which nothing more is read from it.
@@ -149,6 +156,20 @@ class StreamConnection(asyncio.Protocol):
             self._unread.clear()
             self._ends = True
             self.abort()
+
+    async def confirmed(self) -> bool:
+        """As ``Peer.confirmed``. The kernel tells nobody about it: it is asked again and again."""
+        if self._writer:
+            self._writer.flush()
+        pause_s = _ASK_AGAIN_S
+        while transport := self._channel.transport:
+            own: socket.socket = transport.get_extra_info("socket")
+            unconfirmed = struct.unpack("i", fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+            if not transport.get_write_buffer_size() and not unconfirmed:
+                return True
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _ASK_AGAIN_LIMIT_S)
+        return False
 
     async def drain(self) -> None:
         """As ``Peer.drain``."""

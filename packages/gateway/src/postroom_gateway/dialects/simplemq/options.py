@@ -25,7 +25,9 @@ _INTEGERS: Final[Mapping[str, tuple[int, int, int]]] = {
     "message_bytes": (1 << 20, 1024, 1 << 30),
 }
 _LISTS: Final = ("priority_hosts", "origins")
-_NAMES: Final = (*_NUMBERS, *_INTEGERS, *_LISTS, "strategy", "strategies", "websocket_url", "key_file")
+_NAMES: Final = frozenset((*_NUMBERS, *_INTEGERS, *_LISTS, "strategy", "strategies", "websocket_url", "key_file"))
+#: The options of a door that speaks neither HTTP nor WebSocket.
+TCP_NAMES: Final = _NAMES - {"token_hours", "heartbeat_seconds", "origins", "websocket_url", "key_file"}
 
 
 class Options(NamedTuple):
@@ -66,11 +68,11 @@ class Options(NamedTuple):
         return {"visibilityTimeoutSec": self.ack_seconds, "retry": retry}
 
 
-def read_options(table: Mapping[str, Any]) -> Options:
-    """The options of a door. Raises ``ConfigurationError``."""
-    unknown = set(table) - set(_NAMES)
+def read_options(table: Mapping[str, Any], names: frozenset[str] = _NAMES) -> Options:
+    """The options of a door, which may have these names. Raises ``ConfigurationError``."""
+    unknown = set(table) - names
     if unknown:
-        raise ConfigurationError(f"options: {min(unknown)!r} is no option; there are {', '.join(sorted(_NAMES))}")
+        raise ConfigurationError(f"options: {min(unknown)!r} is no option; there are {', '.join(sorted(names))}")
     number = {name: _number(table, name, *bounds) for name, bounds in _NUMBERS.items()}
     integer = {name: _integer(table, name, *bounds) for name, bounds in _INTEGERS.items()}
     texts = {name: _texts(table, name) for name in _LISTS}
