@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,62 @@ def test_damage_is_found_by_a_start_or_a_reader_and_the_next_start_heals_it(
     assert {*opened.positions()} == there | {*range(100, 121)}
     opened.logs.checkpoint(120)
     assert {*opened.positions()} == there | {*range(100, 121)} == {*Opened(opened.root.parent).positions()}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_pages_of_any_size_are_the_records_that_were_appended_and_damage_in_them_is_found(
+    opened: Opened, seed: int
+) -> None:
+    chance = random.Random(seed)
+    sizes: dict[int, int] = {}
+
+    def read(after: int, limit: int, limit_bytes: int) -> list[int]:
+        page = opened.logs.read(LOG, after, limit, limit_bytes)
+        found = [(position, text) for _, position, text in records_of(page.raw)]
+        assert found == [(position, block_of({}, b"y" * sizes[position])) for position, _ in found]
+        assert (page.records, page.last) == (len(found), found[-1][0] if found else 0)
+        return [position for position, _ in found]
+
+    def read_all(limit: int) -> None:
+        after = 0
+        while found := read(after, limit, 60_000):
+            after = found[-1]
+
+    def read_somewhere() -> None:
+        positions = [*sizes]
+        at, limit, limit_bytes = chance.randrange(len(positions)), chance.choice((1, 15, 40, 255)), 60_000
+        found = read(positions[at], limit, limit_bytes)
+        while found:
+            assert found == positions[at + 1 : at + 1 + len(found)]
+            whole = sum(sizes[position] + 40 for position in found)
+            assert len(found) <= limit and (whole <= limit_bytes or len(found) == 1)
+            at += len(found)
+            if chance.random() < 0.1:
+                break
+            found = read(positions[at], limit, limit_bytes)
+        else:
+            assert at == len(positions) - 1
+
+    opened.logs.create(LOG, "telemetry")
+    opened.logs.use_segment_bytes(LOG, 150_000)
+    for _ in range(40):
+        for _ in range(chance.choice((1, 3, 60))):
+            position, size = max(sizes, default=0) + chance.choice((1, 1, 7)), chance.choice((1, 60, 200, 200, 5000))
+            sizes[position] = size
+            opened.logs.append(LOG, position, 1000, block_of({}, b"y" * size))
+        opened.logs.commit()
+        read_somewhere()
+        if chance.random() < 0.1:
+            opened.reopen()
+    for _ in range(20):
+        read_somewhere()
+    read_all(255)
+    path = opened.segments()[0]
+    data = bytearray(path.read_bytes())
+    data[chance.randrange(32, len(data)) - 1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LogDamaged):
+        read_all(chance.choice((20, 255)))
 
 
 def test_blocks_are_checked() -> None:

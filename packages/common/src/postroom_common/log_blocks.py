@@ -59,19 +59,21 @@ def read_block(block: bytes) -> tuple[dict[bytes, bytes], bytes]:
 def check_blocks(data: bytes) -> list[bytes]:
     """The blocks that follow each other in ``data``, each checked. Raises ``ValueError``."""
     blocks: list[bytes] = []
-    at = 0
-    while at < len(data):
-        if at + 8 > len(data):
-            raise ValueError(f"{len(data) - at} bytes behind block {len(blocks)} are too few for another")
-        size, _ = _SIZES.unpack_from(data, at)
+    at, length, unpack = 0, len(data), _SIZES.unpack_from
+    while at < length:
+        if at + 8 > length:
+            raise ValueError(f"{length - at} bytes behind block {len(blocks)} are too few for another")
+        size, count = unpack(data, at)
         if not size:
             raise ValueError(f"block {len(blocks) + 1} is empty")
-        block = data[at : at + 8 + size]
-        if len(block) < 8 + size:
-            raise ValueError(f"block {len(blocks) + 1} is incomplete: {len(block)} of {8 + size} bytes")
-        read_block(block)
+        end = at + 8 + size
+        if end > length:
+            raise ValueError(f"block {len(blocks) + 1} is incomplete: {length - at} of {8 + size} bytes")
+        block = data[at:end]
+        if count:
+            read_block(block)
         blocks.append(block)
-        at += 8 + size
+        at = end
     return blocks
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from postroom_common.errors import PostroomError
 
@@ -52,10 +51,20 @@ def store_error(error: OSError, where: Path | str) -> StoreError:
     return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{where}: {error}")
 
 
-@contextmanager
-def store_errors(where: Path | str) -> Iterator[None]:
-    """Turn errors of the operating system into those of the contract; see ``store_error``."""
-    try:
-        yield
-    except OSError as error:
-        raise store_error(error, where) from error
+class StoreErrors:
+    """Turns errors of the operating system in its block into those of the contract; see ``store_error``. May be used
+    again: each group of requests uses one."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: Path | str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise store_error(error, self._where) from error

@@ -21,7 +21,7 @@ from ...model.principal import stored_account
 from ...model.records import Entry, QueueRecord
 from ...platform.quarantine import Quarantine
 from ..base import Store
-from ..errors import store_errors
+from ..errors import StoreErrors
 from ..gathering import note_gathering_message
 from ..recovery import Audit, FileFinding, FileProblem, Folded, Recovery
 from . import content as fs_content
@@ -267,7 +267,7 @@ class FilesystemRecovery(Recovery):
         replay = self.replay
         if replay is None:
             return False
-        with store_errors(self._tree.root):
+        with StoreErrors(self._tree.root):
             applied = replay.already_applied(event)
         if applied and event.get("to", event["queue"]) != event["queue"]:
             self._has_moved(event, replay)
@@ -307,7 +307,7 @@ class FilesystemRecovery(Recovery):
         store.commit()
         self._flush()
         self.replay, self.replaying = None, False
-        with store_errors(self._tree.root):
+        with StoreErrors(self._tree.root):
             files = replay.files
             moved = [key for key in found.misplaced if not self._cleanup.put_back(key, self._index, files, clean)]
             entries = sorted((files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))

@@ -22,7 +22,7 @@ from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ..base import BodyFiles, Several, Store
 from ..book import QueueBook
-from ..errors import BodyLost, BodyUnread, StoreError, store_error, store_errors
+from ..errors import BodyLost, BodyUnread, StoreError, StoreErrors, store_error
 from ..recovery import DAMAGED_CHECKPOINT
 from .bodies import FilesystemBodies
 from .changes import Changes
@@ -92,7 +92,7 @@ class FilesystemStore(Store):
 
     def errors(self) -> AbstractContextManager[None]:
         """Errors of the operating system become those of the contract."""
-        return store_errors(self.tree.root)
+        return StoreErrors(self.tree.root)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

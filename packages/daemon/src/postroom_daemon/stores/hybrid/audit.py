@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..base import Store
-from ..errors import StoreError, store_errors
+from ..errors import StoreError, StoreErrors
 from ..recovery import Audit, FileFinding, FileProblem
 from .index import LEAVING_KV, IndexedBody, PayloadIndex
 from .payloads import PayloadName, Payloads, shard_of
@@ -70,7 +70,7 @@ class HybridAudit(Audit):
         """Whatever is wrong with payload files; without ``contents`` only their lengths are compared. Changes nothing.
         Raises ``StoreError``."""
         self._flush()
-        with store_errors(self._payloads.root):
+        with StoreErrors(self._payloads.root):
             yield from audit_payloads(self._payloads, self._index.messages(), contents)
 
     def file_of(self, key: str) -> Path | None:
@@ -98,7 +98,7 @@ class HybridAudit(Audit):
                 name = PayloadName.read(one.path)
                 right = str(name._replace(shard=shard_of(name.seq)))
                 if right in missing:
-                    with store_errors(self._payloads.root):
+                    with StoreErrors(self._payloads.root):
                         self._payloads.move(one.path, right)
                     yield f"{one.path}: put back to {right}"
 
@@ -113,7 +113,7 @@ class HybridAudit(Audit):
         name = PayloadName.read(path)
         if name.seq and self._index.refers_to(name):
             raise StoreError(f"{path}: a message refers to it")
-        with store_errors(self._payloads.root):
+        with StoreErrors(self._payloads.root):
             self._payloads.set_aside(path, "no message refers to it")
 
 

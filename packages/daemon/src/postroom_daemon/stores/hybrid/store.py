@@ -17,7 +17,7 @@ from postroom_common.protocol import message_key
 from ...model.records import BodyReference, Entry
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..errors import BodyLost, BodyUnread, StoreError, store_error, store_errors
+from ..errors import BodyLost, BodyUnread, StoreError, StoreErrors, store_error
 from ..sqlite.references import ReferencedBodies, reference_of, reference_value
 from ..sqlite.salvage import SALVAGE_KV
 from ..sqlite.store import PAYLOADS_KV, SqliteStore
@@ -83,7 +83,7 @@ class PayloadBodies(ReferencedBodies):
         self.index = PayloadIndex(store.db, store.bodies.row)
 
     def open(self) -> None:
-        with store_errors(self.payloads.root):
+        with StoreErrors(self.payloads.root):
             self.check_mounted()
             self.is_new = not self.payloads.root.exists()
             self.payloads.open()
@@ -110,7 +110,7 @@ class PayloadBodies(ReferencedBodies):
         self.payloads.close()
 
     def probe(self) -> None:
-        with store_errors(self.payloads.root):
+        with StoreErrors(self.payloads.root):
             self.payloads.check()
 
     def checkpointed(self) -> None:
@@ -152,7 +152,7 @@ class PayloadBodies(ReferencedBodies):
         if len(envelope) < self._inline_below:
             return None
         born = "" if key.startswith(message_key(queue, "")) else key.partition(":")[2].rpartition(":")[0]
-        with store_errors(self.payloads.root):
+        with StoreErrors(self.payloads.root):
             self.payloads.write(payload_path(seq, born or queue, key), envelope)
         self._recent_bytes += len(envelope)
         if self._recent_bytes > _RECENT_BYTES:
@@ -162,7 +162,7 @@ class PayloadBodies(ReferencedBodies):
         return BodyReference.of(envelope)._replace(queue=born)
 
     def sync(self) -> None:
-        with store_errors(self.payloads.root):
+        with StoreErrors(self.payloads.root):
             self.payloads.sync()
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:

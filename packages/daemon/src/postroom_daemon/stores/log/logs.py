@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar, Final
 
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..errors import store_errors
+from ..errors import StoreErrors
 from . import mending
 from .contract import LogDamaged, LogFacts, Logs, LostRange, Page, Records, Trimmable
 from .open_logs import OpenLog, OpenLogs
@@ -46,6 +45,7 @@ class LogFiles(Logs):
         self._segments = SegmentFiles(root, files)
         self._quarantine = quarantine
         self._reading = reading
+        self._errors = StoreErrors(root)
         self._reset()
 
     def _reset(self) -> None:
@@ -61,12 +61,9 @@ class LogFiles(Logs):
         #: For each log that a replay compares with the journal the last page that it has read, and the last position.
         self._compared: dict[int, tuple[int, Records]] = {}
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return store_errors(self.root)
-
     def open(self) -> None:
         self._reset()
-        with self._errors():
+        with self._errors:
             self.applied, self.had_state, self.is_new, doomed = open_logs(self._opened)
         self._removal = Removal(self._opened, self._reader, doomed)
         self._removal.checkpointed()
@@ -124,7 +121,7 @@ class LogFiles(Logs):
             if seen.get(position) == record:
                 return False
             log.error("log %d: the record at %d is not that of the journal: it is appended again", number, position)
-            with self._errors():
+            with self._errors:
                 cut_behind(self._opened, number, one, position)
         except LogDamaged:  # the next start puts it back
             return False
@@ -147,7 +144,7 @@ class LogFiles(Logs):
             self._compared.clear()
         if not self._touched:
             return
-        with self._errors():
+        with self._errors:
             for number, one in self._touched.items():
                 if number in self._deleting:
                     if not one.is_new:
@@ -179,7 +176,9 @@ class LogFiles(Logs):
         first = one.new_segment or one.segments[-1].first
         fd = self._segments.fd(number, first, writing=True, new=is_new)
         segment = Segment(first, mark=checksum_at(one.pending[0], 0)) if is_new else one.segments[-1]
-        self._files.pwrite_all(fd, one.pending[0] if len(one.pending) == 1 else b"".join(one.pending), segment.size)
+        data = one.pending[0] if len(one.pending) == 1 else b"".join(one.pending)
+        self._files.pwrite_all(fd, data, segment.size)
+        self._opened.sums_of(number, segment).written(segment.size, data, one.pending)
         if is_new:
             one.segments.append(segment)
             one.index = Index()
@@ -217,7 +216,7 @@ class LogFiles(Logs):
 
     def probe(self) -> None:
         if not self.is_new:
-            with self._errors():
+            with self._errors:
                 self._files.listdir(self.root)
 
     def space_needed(self) -> int:
@@ -229,7 +228,7 @@ class LogFiles(Logs):
     def checkpoint(self, applied: int) -> None:
         if self.is_new:
             return
-        with self._errors():
+        with self._errors:
             self._opened.checkpoint(applied)
         self.applied = applied
 
@@ -251,7 +250,7 @@ class LogFiles(Logs):
         return mending.lost(self._opened)
 
     def heal(self, lost: LostRange, records: Records) -> None:
-        with self._errors():
+        with self._errors:
             mending.heal(self._opened, self._reader, lost, records)
             self._opened.write_state(self.applied)
 

@@ -12,6 +12,7 @@ from ...platform.quarantine import Quarantine
 from .contract import SEGMENT_BYTES
 from .segments import NO_LIMIT, Index, Key, Segment, SegmentFiles
 from .state import LogsState, LogState
+from .sums import Sums
 
 #: Holds the name of a log, for people.
 NAME: Final = "name"
@@ -20,6 +21,9 @@ DELETED: Final = ".deleted"
 DIRECTORY: Final = re.compile(r"[0-9]{20}")
 #: The names of the files of a log.
 OF_LOG: Final = re.compile(r"[0-9]{20}\.(log|idx|log\.tmp)|name(\.tmp)?")
+
+#: Segments whose checksums are in memory: up to half a megabyte for one of the usual size.
+_SUMS_LIMIT: Final = 32
 
 
 class OpenLog(LogState):
@@ -87,7 +91,17 @@ class OpenLogs:
         self.logs: dict[int, OpenLog] = {}
         self.unsynced: dict[Key, tuple[Segment, Index]] = {}
         self.new_directories: dict[int, None] = {}
+        self.sums: dict[Key, Sums] = {}  # least recently used first
         self.deleted: list[int] = []  # since the last checkpoint
+
+    def sums_of(self, number: int, segment: Segment) -> Sums:
+        """The checksums of a segment."""
+        key = number, segment.first
+        sums = self.sums.pop(key, None) or Sums()
+        if len(self.sums) >= _SUMS_LIMIT:
+            del self.sums[next(iter(self.sums))]
+        self.sums[key] = sums
+        return sums
 
     def make_directory(self, number: int, one: OpenLog) -> None:
         """Make the directory of a log, with its name."""

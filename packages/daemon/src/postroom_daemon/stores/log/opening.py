@@ -189,6 +189,7 @@ def cut_behind(opened: OpenLogs, number: int, one: OpenLog, position: int) -> No
     """Set aside what a log has at a position and behind it. Raises ``OSError``; ``LogDamaged`` before anything is
     changed."""
     segments = opened.segments
+    opened.sums.clear()
     cut = next((segment for segment in one.segments if segment.first < position <= segment.last), None)
     end = segments.seek(number, cut, lambda _, other: other >= position, 0) if cut else 0
     for segment in [segment for segment in one.segments if segment.first >= position]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ...platform.files import LOST_ERRNOS
-from ..errors import store_errors
+from ..errors import StoreErrors
 from .contract import NO_PAGE, LogDamaged, Page
 from .open_logs import OpenLog, OpenLogs
 from .records import LEAST_BYTES, not_intact, size_at, walk
@@ -27,6 +27,7 @@ class Reader:
         self._opened = opened
         self._logs = opened.logs
         self._segments = opened.segments
+        self._errors = StoreErrors(opened.root)
         self._places: dict[tuple[int, int], tuple[Segment, int]] = {}  # by log and position
         self._indexes: dict[Key, Index] = {}
 
@@ -36,7 +37,7 @@ class Reader:
         if one is None or after >= one.last or limit < 1:
             return NO_PAGE
         after = max(after, one.before - 1)
-        with store_errors(self._opened.root):
+        with self._errors:
             place = self._places.pop((number, after), None) or self._find(number, one, after)
             while place and place[1] >= place[0].size:
                 place = self._next_segment(one, place[0])
@@ -48,7 +49,7 @@ class Reader:
         if one is None or not one.segments:
             return one.last if one else 0
         before = 0
-        with store_errors(self._opened.root):
+        with self._errors:
             for segment in one.segments:
                 if segment.last_wall >= wall_ms:
                     with self._noting_damage(number, segment):
@@ -65,6 +66,7 @@ class Reader:
         """A segment is removed or replaced."""
         self._segments.forget(number, segment.first)
         self._opened.unsynced.pop((number, segment.first), None)
+        self._opened.sums.pop((number, segment.first), None)
         self._indexes.pop((number, segment.first), None)
 
     def _next_segment(self, one: OpenLog, segment: Segment) -> tuple[Segment, int] | None:
@@ -101,7 +103,7 @@ class Reader:
         usual = (limit + 4) * (segment.size // max(1, segment.records)) + _BLOCK_BYTES
         with self._noting_damage(number, segment):
             data = self._segments.read(number, segment, offset, max(min(usual, limit_bytes), LEAST_BYTES))
-            walked = walk(data, offset, 0, after, limit, limit_bytes)
+            walked = self._opened.sums_of(number, segment).walk(data, offset, after, limit, limit_bytes)
             if not walked.records and not walked.broken and len(data) >= LEAST_BYTES:
                 data = self._segments.read(number, segment, offset, size_at(data, 0))
                 walked = walk(data, offset, 0, after, 1, limit_bytes)

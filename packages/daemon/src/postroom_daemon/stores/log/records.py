@@ -41,10 +41,11 @@ class Walked(NamedTuple):
     broken: bool
 
 
-def walk(data: bytes, base: int, at: int, last: int, limit: int, limit_bytes: int) -> Walked:
+def walk(data: bytes, base: int, at: int, last: int, limit: int, limit_bytes: int, has_some: bool = False) -> Walked:
     """Check records one after the other, from ``at`` on; the first byte of ``data`` is at the offset ``base`` of the
     segment. Each must have a higher position than the one before, which had ``last``. Ends after ``limit`` records or
-    before more than ``limit_bytes``, but not before the first, and before a record that is not all there."""
+    before more than ``limit_bytes``, but not before the first, unless ``has_some``; and before a record that is not all
+    there."""
     count, most, last_wall = 0, at + limit_bytes, 0
     length, unpack, view = len(data), _HEAD.unpack_from, memoryview(data)
     while count < limit and at + LEAST_BYTES <= length:
@@ -52,7 +53,7 @@ def walk(data: bytes, base: int, at: int, last: int, limit: int, limit_bytes: in
         following = at + LEAST_BYTES + content
         if end != base + following or position <= last:
             return Walked(count, at, last, last_wall, True)
-        if following > length or (following > most and count):
+        if following > length or (following > most and (count or has_some)):
             break
         # A copy of a short block takes less time than a view of it.
         block = (data if content < _SHORT_BYTES else view)[at + HEADER_BYTES : following]
