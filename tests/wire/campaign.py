@@ -77,6 +77,19 @@ def websocket(options: argparse.Namespace) -> None:
     on_fresh_root(run, options.backend, config=CONFIG)
 
 
+def smss(options: argparse.Namespace) -> None:
+    """Clients of smss publish to logs and read them while the daemon and the gateway are killed in turn."""
+    from tests.gateway.smss import chaos as smss_chaos
+    from tests.gateway.smss.place import CONFIG
+
+    print(f"smss: {options.kills} kills under messages of each of {smss_chaos.SIZES} bytes, seed {options.seed}")
+
+    def run(daemon: Daemon) -> smss_chaos.Outcome:
+        return smss_chaos.run_chaos(daemon, smss_chaos.SIZES, options.kills, options.seed, PATIENCE_S)
+
+    on_fresh_root(run, options.backend, config=CONFIG)
+
+
 def flood(options: argparse.Namespace) -> None:
     """Very many request files at once."""
     print(f"flood: {options.files} files before the start; then as many while the daemon is stopped")
@@ -242,6 +255,7 @@ def main() -> None:
         (cluster, {"faults": 200, "seed": 1}),
         (gateway, {"messages": 20_000, "kills": 30, "seed": 1}),
         (websocket, {"messages": 20_000, "kills": 60, "seed": 1}),
+        (smss, {"kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),
         (damage, {"runs": 180, "first": 1, "go_on": 0}),
