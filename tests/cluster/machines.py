@@ -40,16 +40,12 @@ class Machine:
     def __init__(self, home: Path, cluster: str, name: str, servers: Sequence[str], after_s: float) -> None:
         self.name = name
         self.home = home
-        self.daemon = Daemon(
-            home / name,
-            "--cluster-enabled",
-            "true",
-            "--node-id",
-            name,
-            "--cluster-confirm-ms",
-            "3000",
-            backend="sqlite",
-        )
+        self.daemon = Daemon(home / name, backend="sqlite")
+        self.daemon.environment |= {
+            "POSTROOM_CLUSTER_ENABLED": "true",
+            "POSTROOM_CLUSTER_CONFIRM_MS": "3000",
+            "POSTROOM_NODE_ID": name,
+        }
         self.config = home / f"{name}.toml"
         fields = {"cluster": cluster, "name": name, "after_s": after_s, "servers": json.dumps(list(servers))}
         self.config.write_text(_TOML.format(socket=json.dumps(str(self.daemon.ipc / "cluster.sock")), **fields))

@@ -130,9 +130,9 @@ class Daemon:
         """Let it open its root as the leader of an epoch. A new hello and its first group follow."""
         self._send({"lead": {"epoch": epoch}})
 
-    def follow(self, leader: str, address: str) -> None:
-        """Let it follow, and refer its clients to a leader; empty: there is none."""
-        self._send({"follow": {"leader": leader or None, "address": address or None}})
+    def follow(self, leader: str, address: str, problem: str = "") -> None:
+        """Let it follow, and refer its clients to a leader; empty: there is none. Its health shows a problem."""
+        self._send({"follow": {"leader": leader or None, "address": address or None, "problem": problem}})
 
     async def apply(self, stored: Stored) -> None:
         """Give a follower a group. Waits only for the socket."""

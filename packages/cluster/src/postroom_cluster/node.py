@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from .daemon import Daemon, Hello
@@ -84,6 +84,8 @@ class Node:
                 if str(error) != self.problem:
                     log.warning("this node waits: %s", error)
                 self.role, self.problem = "waiting", str(error)
+                with suppress(HelloRepeated):
+                    daemon.follow(self.leader, self.address, self.problem)
                 await asyncio.sleep(_PAUSE_S if isinstance(error, StreamUnavailable) else _SEED_PAUSE_S)
             except DaemonGone as error:
                 self.role, self.problem = "waiting", str(error)

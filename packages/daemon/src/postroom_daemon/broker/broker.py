@@ -118,6 +118,9 @@ class Broker:
         """Who must have a group before it is answered; None: the local disk is enough."""
         self.leader: Leader | None = None
         """Whom this node follows: it changes nothing by itself, and answers questions as of what it has."""
+        self.uncertain: frozenset[bytes] = frozenset()
+        """Idempotency keys of requests that the cluster has or has not: nobody knows before it has the next group."""
+        self._undecided: list[Request] = []  # requests with such keys
         for participant in state.participants:  # what was noted while the root was opened is final
             participant.commit()
 
@@ -138,6 +141,7 @@ class Broker:
         if not self.subscriptions.remove(request):
             self._scheduler.remove(request)
             self._working = deque(one for one in self._working if one[0] is not request)
+            self._undecided = [one for one in self._undecided if one is not request]
 
     def end_session(self, session: object) -> None:
         """A connection has ended: the waits that came by it end with it."""
@@ -437,13 +441,17 @@ class Broker:
         self._answer_all([(request, answer)])
 
     def _without_changes(self, requests: list[Request], leader: Leader) -> list[Request]:
-        """The questions among requests; all others are refused."""
+        """The questions among requests, and repeats, which have an answer. All others are refused, but those that may
+        have been executed."""
         questions: list[Request] = []
         for request in requests:
-            command = resolve_command(request.wire.command)
-            if command is None or command in QUERIES:
+            command, key = resolve_command(request.wire.command), request.key
+            if command is None or command in QUERIES or (key and self.state.idempotency.recall(key) is not None):
                 request.wire.payload.pop("waitMs", None)  # nothing here would wake it
                 questions.append(request)
+                continue
+            if key in self.uncertain:
+                self._undecided.append(request)
                 continue
             request.command = command
             text = f"{leader.node} leads" if leader.node else "no node leads at present"
@@ -451,12 +459,19 @@ class Broker:
             self._answer(request, Answer(error=CommandError(ErrorCode.NOT_LEADER, text, data)))
         return questions
 
+    def end_uncertainty(self) -> None:
+        """The next group is there: the requests that waited for it are repeats, or were not executed."""
+        if self.uncertain:
+            self.uncertain = frozenset()
+            self._scheduler.add(self._undecided)
+            self._undecided = []
+
     def _answer_all(self, answers: list[tuple[Request, Answer]]) -> None:
         if self.leader is not None:
             stale = {"stale": True, "asOfEvent": self.store.applied}
-            answers = [
-                (one, answer if answer.error else Answer({**(answer.data or {}), **stale})) for one, answer in answers
-            ]
+            for place, (request, answer) in enumerate(answers):
+                if request.command in QUERIES and not answer.error:
+                    answers[place] = request, Answer({**(answer.data or {}), **stale})
         now_ns = time.monotonic_ns()
         for request, answer in answers:
             try:

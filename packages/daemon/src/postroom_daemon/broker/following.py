@@ -57,6 +57,7 @@ def apply_group(broker: Broker, lines: list[bytes]) -> None:
     except StoreError as error:
         raise MustRecover(f"{error}; the journal has the group") from error
     _remember(state, events, places)
+    broker.end_uncertainty()
     state.vitals.count_group(0, events, state.clock.now())
 
 

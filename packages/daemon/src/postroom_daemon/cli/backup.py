@@ -100,6 +100,11 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
     help="Directory of the bodies to which that journal refers, for hybrid (default: that of DIR).",
 )
 @click.option("--replace", is_flag=True, help="Move the existing data to DIR/replaced-TIME. Nothing is deleted.")
+@click.option(
+    "--as-member",
+    is_flag=True,
+    help="Go on as the same root, without a new epoch: for another node of its cluster. Needs cluster.enabled.",
+)
 @json_option
 @configured
 def restore(
@@ -110,6 +115,7 @@ def restore(
     journal: Path | None,
     payloads: Path | None,
     replace: bool,
+    as_member: bool,
     as_json: bool,
 ) -> None:
     """Restore DIR from a backup. Stop the daemon first.
@@ -119,6 +125,8 @@ def restore(
     the command is interrupted, DIR is as it was, or the daemon refuses to start until the same command has finished.
     """
     point = _restore_point(to_event, to_time)
+    if as_member and not point.is_backup:
+        raise click.UsageError("--as-member: not with --to-event or --to-time: the others give what is missing")
     if point.is_backup and (journal or payloads):
         raise click.UsageError("--journal and --payloads need --to-event or --to-time")
     config = source.load()
@@ -127,7 +135,9 @@ def restore(
     from ..root.open_root import Sources
 
     in_flag = config.sources["backend"].startswith("flag")
-    request = RestoreRequest(backup.absolute(), point, _absolute(journal), _absolute(payloads), replace, in_flag)
+    request = RestoreRequest(
+        backup.absolute(), point, _absolute(journal), _absolute(payloads), replace, in_flag, as_member
+    )
     done = carry_out(config, request, Sources())
     if as_json:
         click.echo(json.dumps(_shown(done)))

@@ -237,6 +237,7 @@ class Cluster(Door):
             self._apply(root, header["apply"], frame.body)
         elif "follow" in header:
             self._note_leader(header["follow"])
+            self._problem = header["follow"].get("problem") or ""
             if self._leads:
                 raise RoleChanged(f"{self._leader.node or 'another node'} leads: this node follows")
             root.broker.leader = self._leader

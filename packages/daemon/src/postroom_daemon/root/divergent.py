@@ -13,6 +13,7 @@ from typing import Final
 
 from postroom_common.events import EventType, decode_event
 
+from ..broker.idempotency import key_of_event
 from ..journal.journal import Journal
 from ..journal.order import Owner
 from ..platform.files import Files
@@ -64,6 +65,12 @@ class Divergent:
     def lines(self, name: str) -> list[bytes]:
         """The lines of a file. Raises ``OSError``."""
         return (self.root / name).read_bytes().splitlines(keepends=True)
+
+    def requests_behind(self, last_id: int) -> frozenset[bytes]:
+        """The idempotency keys of requests that were set aside from behind an event: whether the others have them is
+        unknown. Raises ``OSError``."""
+        lines = (line for name in self.names() if _first_of(name) == last_id + 1 for line in self.lines(name))
+        return frozenset(key for line in lines if (key := key_of_event(decode_event(line))))
 
     def drop(self, name: str) -> None:
         """Delete a file. Raises ``OSError``."""

@@ -194,6 +194,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, 
         vitals.waiting = lambda: broker.subscriptions.count
         if is_member and not lead:
             broker.leader = Leader()
+            broker.uncertain = Divergent(settings.journal_root, files).requests_behind(journal.last_id)
         opened.pop_all()  # the caller closes them
         reserve.tick()
         return OpenRoot(

@@ -102,7 +102,8 @@ _UNPACKED: Final = "backup" + SUFFIX
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """What to restore. ``journal`` and ``payloads`` are what to roll forward from, by default those of the root itself.
-    ``replace``: even if the root is in use. ``write_backend``: name the backend in the configuration file."""
+    ``replace``: even if the root is in use. ``write_backend``: name the backend in the configuration file.
+    ``as_member``: it stays the same root, for another node of its cluster."""
 
     backup: Path
     point: RestorePoint
@@ -110,6 +111,7 @@ class RestoreRequest:
     payloads: Path | None = None
     replace: bool = False
     write_backend: bool = False
+    as_member: bool = False
 
     @property
     def text(self) -> str:
@@ -118,7 +120,7 @@ class RestoreRequest:
         return (
             f"Request(backup={self.backup!r}, wish=Wish(event={event!r}, wall_ms={wall_ms!r}, end={end!r}),"
             f" journal={self.journal!r}, payloads={self.payloads!r}, replace={self.replace!r},"
-            f" write_backend={self.write_backend!r})"
+            f" write_backend={self.write_backend!r}{', as_member=True' if self.as_member else ''})"
         )
 
 
@@ -152,6 +154,8 @@ def restore(config: Config, request: RestoreRequest, sources: Sources) -> Restor
     """
     if not layout_of(config.settings).is_persistent:
         raise RestoreError("backend memory stores nothing: choose another one by --backend")
+    if request.as_member and not config.settings.cluster_enabled:
+        raise RestoreError("only a node of a cluster can go on as the same root: set cluster.enabled first")
     layout, files = RootLayout(config), sources.files
     with lock_root(config, files, unfinished=True), lock_store(files, *layout.directories()):
         swap = read_swap(config.root)
@@ -215,7 +219,7 @@ def _source(config: Config, request: RestoreRequest, backup: Backup, files: File
     ends = [end_of(directory) for directory in {journal, settings.journal_root}]
     epoch = max((end["epoch"] for end in ends if end), default=0)
     body = bodies_in(request.payloads or settings.hybrid_payload_root)
-    return RestoreSource(backup, journal, body, target, epoch)
+    return RestoreSource(backup, journal, body, target, epoch, request.as_member)
 
 
 def _is_of_journal(name: str) -> bool:

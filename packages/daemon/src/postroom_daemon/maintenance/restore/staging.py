@@ -32,7 +32,7 @@ from ...stores.base import Store
 from ...stores.errors import NotStored
 from ..backup import Backup
 from ..backup.format import JOURNAL_NAME
-from .target import Target
+from .target import RestoreError, Target
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,7 @@ class RestoreSource:
     """What a root is restored from: a backup, and the journal that continues it, up to ``target``.
 
     ``body`` reads the bodies that this journal only refers to. ``epoch`` is the highest that the replaced root had.
+    ``as_member``: it stays the same root, and begins no epoch.
     """
 
     backup: Backup
@@ -114,6 +115,7 @@ class RestoreSource:
     body: Body
     target: Target
     epoch: int
+    as_member: bool = False
 
     @property
     def rolls(self) -> bool:
@@ -153,13 +155,19 @@ def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sou
             roll.lost.update(dict.fromkeys(load(state, store)))
         if source.rolls:
             roll.fold(source.journal, source.target.event)
-        root, epoch, first_group = _begin_epoch(store, source, sources)
+        if source.as_member:
+            known = store.facts.get(FACT_EPOCH)
+            root, epoch, first_group = known["root"], known["epoch"], b""
+        else:
+            root, epoch, first_group = _begin_epoch(store, source, sources)
         store.disk.checkpoint()
         queues, messages = _count(store)
     finally:
         store.logs.close()
         store.close()
     history = _history(source, settings.backend)
+    if source.as_member and not history:
+        raise RestoreError("this backup has no journal that a node can go on from: make one with postroomd backup")
     names = _write_journal(settings.journal_root, history, source.target.event, first_group, files)
     renames = [(str(settings.journal_root / (name + SUFFIX)), str(settings.journal_root / name)) for name in names]
     pairs = zip(places_with_logs(beside_it), places_with_logs(settings), strict=True)
@@ -213,16 +221,17 @@ def _history(source: RestoreSource, backend: str) -> list[Path]:
 
 
 def _write_journal(journal: Path, history: list[Path], event_id: int, first_group: bytes, files: Files) -> list[str]:
-    """Write the earlier segments up to an event, and the first new one. Returns their names."""
+    """Write the earlier segments up to an event, and the first new one, if there is any. Returns their names."""
     directory = files.open_directory(journal)
     try:
         for index, segment in enumerate(history):
             _write(directory, segment.name, content(history, index, event_id), files)
-        following = segment_name(event_id + 1)
-        _write(directory, following, [first_group], files)
+        following = [segment_name(event_id + 1)] if first_group else []
+        for name in following:
+            _write(directory, name, [first_group], files)
     finally:
         files.close(directory)
-    return [*(segment.name for segment in history), following]
+    return [*(segment.name for segment in history), *following]
 
 
 def _write(directory: int, name: str, chunks: Iterable[bytes], files: Files) -> None:

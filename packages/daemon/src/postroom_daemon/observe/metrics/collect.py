@@ -69,6 +69,7 @@ def collect(vitals: VitalsView, store: Store, now: Now, shows: Callable[[str], b
     out.add(table.DRAINING, draining)
     _add_requests(out, vitals)
     _add_journal(out, vitals, store)
+    _add_cluster(out, vitals)
     _add_disks(out, vitals)
     _add_logs(out, vitals)
     _add_process(out)
@@ -121,6 +122,14 @@ def _add_journal(out: Exposition, vitals: VitalsView, store: Store) -> None:
     segments = list_segments(journal.root)
     out.add(table.JOURNAL_FILES, len(segments))
     out.add(table.JOURNAL_BYTES, sum(path.stat().st_size for _, path in segments))
+
+
+def _add_cluster(out: Exposition, vitals: VitalsView) -> None:
+    figures = vitals.door_figures().get("cluster")
+    if figures:
+        out.add(table.CLUSTER_LEADS, figures["leads"])
+        out.add(table.CLUSTER_EPOCH, figures["epoch"])
+        out.add(table.CLUSTER_LAG, figures["pending"])
 
 
 def _add_disks(out: Exposition, vitals: VitalsView) -> None:

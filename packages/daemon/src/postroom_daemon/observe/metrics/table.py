@@ -46,6 +46,9 @@ LEASE_TO_ACK: Final = Metric(
 )
 
 SYNC_SECONDS: Final = _histogram("journal_sync_duration_seconds", "Duration of the journal's syncs (fdatasync).")
+CLUSTER_LEADS: Final = _gauge("cluster_leads", "1 if this node of a cluster leads, 0 if it follows.")
+CLUSTER_EPOCH: Final = _gauge("cluster_epoch", "The cluster's epoch, as far as this node knows.")
+CLUSTER_LAG: Final = _gauge("cluster_lag_groups", "Groups of the cluster that this node has not applied yet.")
 LAST_EVENT: Final = _gauge("journal_last_event", "Id of the journal's last event.")
 UNFOLDED: Final = _gauge("journal_unfolded_events", "Events that the store lacks; more than 0 only after a failure.")
 LAG: Final = _gauge(
