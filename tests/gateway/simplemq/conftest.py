@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from tests.gateway.gateway import Gateway
 from tests.gateway.simplemq.client import Client
 from tests.gateway.simplemq.place import CONFIG, DOORS
 from tests.wire.conftest import daemons_in
-from tests.wire.daemon import Daemon
+from tests.wire.daemon import PATIENCE_S, Daemon
 
 _NAMES = count(1)
 
@@ -26,12 +27,22 @@ class Served(NamedTuple):
 
 
 @pytest.fixture(scope="package")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def other_node() -> Iterator[socket.socket]:
+    """Where the peer of a door would be."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as node:
+        node.bind(("127.0.0.1", 0))
+        node.settimeout(PATIENCE_S)
+        yield node
+
+
+@pytest.fixture(scope="package")
+def served(tmp_path_factory: pytest.TempPathFactory, other_node: socket.socket) -> Iterator[Served]:
     """A gateway in front of a daemon."""
     place = tmp_path_factory.mktemp("simplemq")
+    doors = DOORS.replace("PEER", str(other_node.getsockname()[1]))
     with daemons_in(place, os.environ.get("POSTROOM_BACKEND", "")) as make:
         daemon = make(config=CONFIG).start()
-        gateway = Gateway(place / "gateway", daemon.ipc / "lane.sock", DOORS).start()
+        gateway = Gateway(place / "gateway", daemon.ipc / "lane.sock", doors).start()
         try:
             yield Served(daemon, gateway)
         finally:

@@ -36,6 +36,15 @@ options = {ack_seconds = 0.2, retry_seconds = 0.001, retries = 1}
 port = 0
 options = {strategy = "FIRST_AVAILABLE"}
 
+[doors.simplemq-pair]
+dialect = "simplemq"
+port = 0
+[doors.simplemq-pair.options.heartbeat]
+server_id = "1a"
+port = 0
+peers = ["127.0.0.1:PEER"]
+interval_seconds = 0.2
+
 [doors.simplemq-lively]
 dialect = "simplemq"
 port = 0

@@ -16,8 +16,9 @@ does not count as a delivery.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.protocol import ErrorCode
@@ -26,6 +27,10 @@ from postroom_common.protocol import ErrorCode
 class DaemonUnavailable(PostroomError):
     """The daemon did not answer, or does not accept the gateway; the text is a sentence for people. A request that
     changes something may have been executed."""
+
+
+class CannotStart(PostroomError):
+    """What a dialect does by itself cannot begin; the text names the door and says why."""
 
 
 class WaitEnded(PostroomError):
@@ -93,6 +98,27 @@ class Daemon(Protocol):
     ) -> Callable[[], None]:
         """As ``ask``, for a command that waits for a message for ever. Returns what gives the wait up: ``then`` is not
         called any more, and a lease that still comes is returned."""
+
+
+class Sockets(Protocol):
+    """The sockets that the service manager has opened for this process."""
+
+    #: Whether there are any: then the process opens no others.
+    is_managed: bool
+
+    def take(self, address: str, port: int, kind: int) -> socket.socket | None:
+        """The socket of a kind at an address, which belongs to the caller from now on."""
+
+
+@runtime_checkable
+class Active(Protocol):
+    """A dialect that does something by itself."""
+
+    async def start(self, sockets: Sockets) -> None:
+        """Its door is open. Raises ``CannotStart``."""
+
+    def stop(self) -> None:
+        """Its door is being closed."""
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from postroom_common.notify import Watchdog, notify, notify_reloading
 
 from .config import file
 from .config.settings import DIALECTS, DoorSection, Settings
+from .contract import Active
 from .doors import check, make_dialect, make_listener
 from .lane import Lane
 from .lane.link import NO_GATEWAY
@@ -64,6 +65,7 @@ class Gateway:
         #: The doors that are open, by name.
         self._listeners: dict[str, Listener] = {}
         self._doors: dict[str, Door] = {}
+        self._active: list[Active] = []
         self._observed: Listener | None = None
         self._stop = asyncio.Event()
         self._watchdog = Watchdog()
@@ -106,9 +108,13 @@ class Gateway:
             if not section.enabled:
                 continue
             listener = make_listener(section, self._settings, self._limits)
-            await listener.open(make_dialect(section, self._lane), DIALECTS[section.dialect].transport, passed)
+            dialect = make_dialect(section, self._lane)
+            await listener.open(dialect, DIALECTS[section.dialect].transport, passed)
             self._listeners[name] = listener
             self._doors[name] = listener.door
+            if isinstance(dialect, Active):
+                await dialect.start(passed)
+                self._active.append(dialect)
             log.info("door %s at %s port %d", name, section.address, listener.port)
         for where in passed.close_rest():
             log.warning("no door is configured for %s, on which systemd listens", where)
@@ -170,6 +176,8 @@ class Gateway:
         until_s = loop.time() + _STOP_S
         for listener in self._listeners.values():
             listener.close()
+        for dialect in self._active:
+            dialect.stop()
         self._lane.end_waits()
         for door in self._doors.values():
             door.stop()

@@ -401,7 +401,9 @@ def _outcome(header: dict[str, Any], body: bytes) -> Answer | CommandError:
 def _error(header: dict[str, Any]) -> CommandError:
     code, message = header["error"]["code"], header["error"]["message"]
     known = _CODES.get(code)
-    return CommandError(known, message) if known else CommandError(ErrorCode.INTERNAL_ERROR, f"{code}: {message}")
+    if known is None:
+        return CommandError(ErrorCode.INTERNAL_ERROR, f"{code}: {message}")
+    return CommandError(known, message, header["error"].get("data"))
 
 
 def _cut(data: dict[str, Any], body: bytes) -> list[bytes]:

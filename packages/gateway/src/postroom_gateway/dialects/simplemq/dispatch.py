@@ -12,7 +12,7 @@ from postroom_common.errors import CommandError
 from ...contract import DaemonUnavailable, Principal, WaitEnded
 from .messages import Delivered
 from .strategies import Strategy, choose
-from .topics import DeliveryOver, Topics
+from .topics import DeliveryOver, Topics, text_of
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Dispatcher:
         try:
             delivered = await self._lease(consumer)
         except CommandError as error:
-            consumer.sink.dismiss(error.message)
+            consumer.sink.dismiss(text_of(error))
             self.leave(consumer)
         except DaemonUnavailable:
             await asyncio.sleep(_PAUSE_S)

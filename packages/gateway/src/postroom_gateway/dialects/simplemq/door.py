@@ -18,18 +18,21 @@ from ...contract import (
     HttpResponse,
     MessageHandler,
     MessagePeer,
+    Sockets,
     Ticket,
     status_of,
 )
 from .dispatch import Dispatchers
 from .messages import InvalidMessage, read_json, read_raw
+from .node import Node
 from .options import read_options
 from .sessions import ConsumerSession, ProducerSession
 from .strategies import priority_of
 from .tokens import InvalidToken, Session, Tokens
-from .topics import Refused, Topics
+from .topics import Refused, Topics, leader_of, text_of
 
 _API: Final = "/api/message/"
+_METRICS: Final = "/api/metrics/"
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON: Final = (b"content-type", b"application/json")
 _CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="postroom"')
@@ -54,11 +57,15 @@ class SimpleMq:
         self._tokens = Tokens(self._options.key, self._options.token_hours)
         self._topics = Topics(daemon, door, self._options)
         self._dispatchers = Dispatchers(self._topics)
+        self._node = Node(daemon, door, self._options.heartbeat, self._options.key)
         #: By path, or its beginning if that ends with a slash: method, handler, and what a refusal begins with.
         self._routes: dict[str, tuple[str, Handler, str]] = {
             f"{_API}publish": ("POST", self._publish, "Failed to publish message: "),
             f"{_API}subscribe/": ("POST", self._subscribe, "Failed to subscribe: "),
             f"{_API}register/producer": ("POST", self._register, "Failed to register producer: "),
+            f"{_METRICS}node/status": ("GET", self._get_status, ""),
+            f"{_METRICS}heartbeat/stats": ("GET", self._get_heartbeats, ""),
+            f"{_METRICS}switch/history": ("GET", self._get_switches, ""),
         }
 
     # --- HttpDialect --------------------------------------------------------------------------------------------------
@@ -77,7 +84,10 @@ class SimpleMq:
         except (_UnsupportedType, InvalidMessage, Refused) as error:
             return self.refusal(_STATUSES[type(error)], failed + str(error))
         except CommandError as error:
-            return self.refusal(status_of(error), f"{failed}{error.code}: {error.message}")
+            refusal = self.refusal(status_of(error), f"{failed}{error.code}: {text_of(error)}")
+            if leader := leader_of(error):
+                refusal.headers = (*refusal.headers, (b"x-leader", _field(leader)))
+            return refusal
         except DaemonUnavailable as error:
             return self.refusal(503, failed + str(error))
 
@@ -131,6 +141,25 @@ class SimpleMq:
         url = self._options.websocket_url or f"{scheme}://{host}{self.websocket_path.decode()}"
         body = {"websocketUrl": url, "token": self._tokens.make(session), **third}
         return HttpResponse(200, [_JSON], orjson.dumps(body))
+
+    async def _get_status(self, request: HttpRequest, _: str) -> HttpResponse:
+        return HttpResponse(200, [_JSON], orjson.dumps(await self._node.status()))
+
+    async def _get_heartbeats(self, request: HttpRequest, _: str) -> HttpResponse:
+        return HttpResponse(200, [_JSON], orjson.dumps(self._node.heartbeats()))
+
+    async def _get_switches(self, request: HttpRequest, _: str) -> HttpResponse:
+        return HttpResponse(200, [_JSON], orjson.dumps(await self._node.switches()))
+
+    # --- Active -------------------------------------------------------------------------------------------------------
+
+    async def start(self, sockets: Sockets) -> None:
+        """As ``Active.start``."""
+        await self._node.start(sockets)
+
+    def stop(self) -> None:
+        """As ``Active.stop``."""
+        self._node.stop()
 
     # --- MessageDialect -----------------------------------------------------------------------------------------------
 

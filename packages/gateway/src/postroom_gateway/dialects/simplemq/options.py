@@ -11,6 +11,7 @@ from postroom_common.errors import ConfigurationError
 from postroom_common.secret_file import read_secret
 
 from ...contract import WebSocketSettings
+from .node import HeartbeatOptions, read_heartbeat_options
 from .strategies import Strategy
 
 _NUMBERS: Final[Mapping[str, tuple[float, float, float]]] = {
@@ -25,9 +26,11 @@ _INTEGERS: Final[Mapping[str, tuple[int, int, int]]] = {
     "message_bytes": (1 << 20, 1024, 1 << 30),
 }
 _LISTS: Final = ("priority_hosts", "origins")
-_NAMES: Final = frozenset((*_NUMBERS, *_INTEGERS, *_LISTS, "strategy", "strategies", "websocket_url", "key_file"))
+_NAMES: Final = frozenset(
+    (*_NUMBERS, *_INTEGERS, *_LISTS, "strategy", "strategies", "websocket_url", "key_file", "heartbeat")
+)
 #: The options of a door that speaks neither HTTP nor WebSocket.
-TCP_NAMES: Final = _NAMES - {"token_hours", "heartbeat_seconds", "origins", "websocket_url", "key_file"}
+TCP_NAMES: Final = _NAMES - {"token_hours", "heartbeat_seconds", "origins", "websocket_url", "key_file", "heartbeat"}
 
 
 class Options(NamedTuple):
@@ -52,6 +55,8 @@ class Options(NamedTuple):
     #: What signs tokens; empty: a key of this process.
     key: bytes
     websocket: WebSocketSettings
+    #: None: no heartbeats.
+    heartbeat: HeartbeatOptions | None
 
     def strategy_of(self, topic: str) -> Strategy:
         """Which consumer of a topic gets a message."""
@@ -82,6 +87,7 @@ def read_options(table: Mapping[str, Any], names: frozenset[str] = _NAMES) -> Op
     url = table.get("websocket_url", "")
     if type(url) is not str or (url and not url.startswith(("ws://", "wss://"))):
         raise ConfigurationError("options.websocket_url must be a URL that begins with ws:// or wss://")
+    key = _key(table.get("key_file", ""))
     return Options(
         number["ack_seconds"],
         integer["retries"],
@@ -92,8 +98,9 @@ def read_options(table: Mapping[str, Any], names: frozenset[str] = _NAMES) -> Op
         _strategy(table.get("strategy", Strategy.ORDERED), "strategy"),
         {topic: _strategy(value, f"strategies.{topic}") for topic, value in strategies.items()},
         url,
-        _key(table.get("key_file", "")),
+        key,
         WebSocketSettings(integer["message_bytes"], number["heartbeat_seconds"], texts["origins"]),
+        read_heartbeat_options(table["heartbeat"], bool(key)) if "heartbeat" in table else None,
     )
 
 

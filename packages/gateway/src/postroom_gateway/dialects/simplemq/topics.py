@@ -24,6 +24,17 @@ class DeliveryOver(Exception):
     """A delivery was settled already, or its time is over."""
 
 
+def leader_of(error: CommandError) -> str:
+    """Where the node is that leads, if this one of a cluster does not; empty if it is not known."""
+    return str((error.data or {}).get("address") or "")
+
+
+def text_of(error: CommandError) -> str:
+    """A refusal in words, with the address of the node that leads."""
+    leader = leader_of(error)
+    return f"{error.message}, at {leader}" if leader else error.message
+
+
 class Topics:
     """The operations of all principals. They raise ``CommandError`` for what the daemon refuses, and what
     ``Daemon.request`` raises."""
