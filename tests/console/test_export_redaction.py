@@ -47,6 +47,7 @@ def fill(daemon: Daemon) -> None:
     for _ in range(3):
         daemon.settle("nack", daemon.consume("q"), reason="no", requeue=False)
     daemon.ask("append", queue="log", message={"deep": [BODY]}, attributes=attributes, createWith={})
+    daemon.ask("append", queue="log", message={"deep": [BODY]}, attributes=attributes, delayMs=3_600_000)
     daemon.ask("set_schedule", name="daily", cron="30 5 * * *", queue="q", message=BODY, attributes=attributes)
 
 
@@ -64,7 +65,7 @@ def test_no_more_of_bodies_and_attributes_is_exported_than_was_asked_for(
     snapshot = export(daemon.root, tmp_path / "other", redaction=redaction, hidden=("customer*",))
     with_bodies = ("published", "appended")
     reported = [*snapshot.of("dead"), *(line for line in snapshot.of("event") if line["type"] in with_bodies)]
-    assert len(reported) == 10
+    assert len(reported) == 11
     for line in reported:
         assert "record" not in line.get("ext", {})
         assert sorted(line["attributes"]) == ["customer-id", "kind"]

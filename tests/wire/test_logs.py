@@ -112,6 +112,7 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     assert "last position" in status and "retentionHours" in status and "retry" not in status
     helped = postroom(daemon, "log", "--help").stdout
     assert all(word in helped for word in ("create", "tail", "pipe", "delete", "append", "move-reader"))
+    assert "records" in postroom(daemon, "queues").stdout
     assert postroom(daemon, "log", "pipe", "jobs", "m").returncode == 0
     assert daemon.ask("get_policy", queue="jobs")["override"] == {"pipe": {"to": ["m"]}}
     assert postroom(daemon, "log", "pipe", "jobs", "m", "n", "--json").returncode == 0

@@ -107,13 +107,15 @@ def _value(value):
 def _describe_queues(data):
     rows = []
     columns = [column for column in _COUNTS if column[0] not in _RARE or _any(data, column[0])]
+    with_logs = _any(data, "log")
     for queue in data.get("queues") or []:
         row = [cell(queue.get(name)) for name, _ in columns]
+        row += [cell((queue.get("log") or {}).get("records"))] if with_logs else []
         row += [short_duration(queue.get(name)) for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs")]
         rows.append(row + [_paused(queue.get("paused"))])
     if not rows:
         return u"no queues"
-    headers = [label for _, label in columns] + [u"oldest", u"lease", u"paused"]
+    headers = [label for _, label in columns] + [u"records"] * with_logs + [u"oldest", u"lease", u"paused"]
     text = table(headers, rows) + (u"\ndraining: no new messages are accepted" if data.get("draining") else u"")
     for queue in data["queues"]:
         if queue.get("policy"):

@@ -11,7 +11,8 @@ def add_options(parser):
     add = parser.add_argument
     add("queue", metavar="FROM", help="the queue or log that passes everything on")
     add("to", nargs="*", metavar="TO", help="a target to add: a log, or if FROM is a log, a queue")
-    add("--remove", action="append", default=[], metavar="NAME", help="remove this target; may be repeated")
+    remove = "remove this target, but not the reader pipe:NAME of a log; may be repeated"
+    add("--remove", action="append", default=[], metavar="NAME", help=remove)
 
 
 def change(call, options):

@@ -113,6 +113,8 @@ def _completed(event: Event, line: Fields, rest: Fields, redactor: Redactor) -> 
     header: Fields = {}
     if "message" in event:
         header = _add_message(line, event["message"], redactor)
+        if (event.get("reply") or {}).get("as") == "appendedLater":  # the body is a record
+            _add_record(line, event["message"]["parts"][0]["base64"], redactor)
     elif "content" in event:
         header = _add_part(line, event["content"], redactor)
     elif "record" in event:
@@ -160,6 +162,7 @@ def _add_record(line: Fields, record: Any, redactor: Redactor) -> None:
         part, attributes = open_block(a2b_base64(record))
     except (ValueError, TypeError):
         return
+    line.pop("contentType", None)
     shown: Fields = {"contentType": part.content_type} if part.content_type else {}
     if part.form is Form.BINARY:
         shown["base64"] = part.as_json()
