@@ -253,6 +253,12 @@ def test_d15_a_batch_is_limited_by_its_bytes_too(publisher, topic, connect):
         counts.append(push.count)
         assert len(push.data) < 256 * 1024
         connection.ack()
+    for _ in range(3):  # each comes alone, and is read when its turn comes
+        publisher.publish(topic, bytes(200_000))
+    for _ in range(3):
+        push = connection.push()
+        assert (push.count, len(push.data)) == (1, 200_040)
+        connection.ack()
 
 
 def test_d16_idle_connections_write_nothing_to_the_log(served, connect, topic):

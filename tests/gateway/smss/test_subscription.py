@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from postroom_gateway.dialects.smss.subscription import Subscription, Terms
+from postroom_gateway.dialects.smss.topics import Page
 from tests.gateway.smss.client import (
     ACK,
     ACK_WITH_END,
@@ -68,6 +73,31 @@ def test_a_backlog_of_many_pages_comes_once_and_in_order(publisher, topic, conne
             seen += connection.push().bodies
             connection.ack()
         assert seen == expected
+
+
+async def reads_ahead(size: int) -> int:
+    """How often a topic is read while its first record, of so many bytes, waits for the ack of a client."""
+    pushed, reads = asyncio.Event(), []
+
+    async def first(*_: object) -> Page:
+        return Page(bytes(size), 1, 1, 1, 9)
+
+    async def read(*_: object, **__: object) -> Page:
+        reads.append(True)
+        return await asyncio.Future()
+
+    peer: Any = SimpleNamespace(write=lambda data: pushed.set())
+    topics: Any = SimpleNamespace(first=first, read=read)
+    subscription = Subscription(peer, topics, Terms(b"t", b"w", 0, 1, 0), 30.0)
+    await subscription.start()
+    running = asyncio.create_task(subscription.run())
+    await pushed.wait()
+    running.cancel()
+    return len(reads)
+
+
+def test_only_pages_of_small_messages_are_read_ahead():
+    assert [asyncio.run(reads_ahead(size)) for size in (1000, 128 * 1024, 128 * 1024 + 1)] == [1, 1, 0]
 
 
 def test_what_is_published_later_is_pushed_at_once(publisher, topic, connect):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ...contract import Peer
 from .codec import ACK_BYTES, ALIVE, cut_records, encode_push, read_ack
 from .texts import Refused, TopicGone
-from .topics import Page, Topics
+from .topics import PAGE_BYTES, Page, Topics
 
 #: Time limit (s) of an ack, if the client names none.
 _ACK_S: Final = 3.0
@@ -130,8 +130,9 @@ class Subscription:
             self._read_behind(reading.result())
 
     def _read_behind(self, page: Page) -> None:
-        """Read on behind a page if there is more, unless enough is read ahead."""
-        if page.last < page.end and len(self._ahead) < _PAGES_AHEAD:
+        """Read on behind a page if there is more, unless enough is read ahead. Larger records are not: a client that
+        reads slowly has one of them in memory, not three."""
+        if page.last < page.end and len(page.raw) <= PAGE_BYTES and len(self._ahead) < _PAGES_AHEAD:
             self._read(page.last)
 
     async def _push(self, count: int, records: bytes) -> bool:

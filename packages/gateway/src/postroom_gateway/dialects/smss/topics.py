@@ -25,7 +25,7 @@ _SHORTEST_DELAY_MS: Final = 1000
 #: Bytes of a payload that are no message yet.
 _EMPTY_BYTES: Final = 8
 #: Most bytes of records that are read at once, for one subscriber; a record that is larger comes alone.
-_PAGE_BYTES: Final = 128 * 1024
+PAGE_BYTES: Final = 128 * 1024
 #: Number of topics on a page of the daemon's list.
 _PAGE: Final = 1000
 #: Folders of the reference, in which topics have a place by the hash of their names.
@@ -115,9 +115,7 @@ class Topics:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def read(
-        self, topic: bytes, after: int, most: int, wait: bool = False, most_bytes: int = _PAGE_BYTES
-    ) -> Page:
+    async def read(self, topic: bytes, after: int, most: int, wait: bool = False, most_bytes: int = PAGE_BYTES) -> Page:
         """The records behind an event id; none if there is none, unless it waits for one."""
         return _page(await self._read(existing(topic), after, most, most_bytes, wait_ms=None if wait else 0))
 
@@ -143,7 +141,7 @@ class Topics:
         name: str,
         after: int,
         most: int,
-        most_bytes: int = _PAGE_BYTES,
+        most_bytes: int = PAGE_BYTES,
         exact: bool = False,
         wait_ms: int | None = 0,
     ) -> Answer:
