@@ -169,6 +169,7 @@ TOO_OLD_OR_BROKEN = pytest.mark.parametrize(
         ('java version "1.8.0_412"', 0, "is Java 8, too old for Spark"),
         ('openjdk version "11.0.2"', 0, "is Java 11, too old for Spark"),
         ("Error: no such library", 1, r"printed no version \(Error: no such library\)"),
+        ("Error in the VM\nno memory\nmore", 1, r"printed no version \(Error in the VM: no memory\)"),
         ("", 0, r"printed no version \(nothing\)"),
     ],
 )

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from postroom_pipeline.errors import one_line
-from postroom_pipeline.spark.session import chooses_collector, cores_of, lightly
-from postroom_pipeline.spark.settings import SMALL_INPUT_BYTES, SMALL_SETTINGS, SPARK_SETTINGS
+from postroom_pipeline.spark.session import chooses_collector, lightly
+from postroom_pipeline.spark.settings import SHORT_SETTINGS, SMALL_INPUT_BYTES, SMALL_SETTINGS, SPARK_SETTINGS
 from tests.pipeline.conftest import TEST_SETTINGS, java_variables
 
 PROGRAM = """
@@ -87,17 +87,19 @@ def test_settings_of_the_user_s_file_and_command_line_stay_and_times_are_utc(tmp
 
 
 def test_steps_over_few_rows_use_lighter_settings_unless_the_user_chose(spark):
-    names = [known.name for known in SMALL_SETTINGS]
-    before = {name: spark.conf.get(name) for name in names}
-    theirs = {name for name in names if spark.sparkContext.getConf().contains(name)}
-    chosen = {known.name: known.value_for(cores_of(spark)) for known in SMALL_SETTINGS}
+    chosen = {known.name: known.value for known in (*SMALL_SETTINGS, *SHORT_SETTINGS)}
+
+    def now():
+        return {name: spark.conf.get(name, None) for name in chosen}
+
+    before = now()
+    theirs = {name: value for name, value in before.items() if spark.sparkContext.getConf().contains(name)}
+    assert theirs.keys() < chosen.keys()
     with lightly(spark, SMALL_INPUT_BYTES):
-        assert {name: spark.conf.get(name) for name in names} == {
-            name: before[name] if name in theirs else chosen[name] for name in names
-        }
+        assert now() == chosen | theirs
     with lightly(spark, SMALL_INPUT_BYTES + 1):
-        assert {name: spark.conf.get(name) for name in names} == before
-    assert {name: spark.conf.get(name) for name in names} == before
+        assert now() == before
+    assert now() == before
 
 
 def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monkeypatch):

@@ -94,7 +94,7 @@ def _release(path: str, environment: Mapping[str, str], mend: str = HOW_TO_GET_I
         raise EnvironmentProblem(f"{path} does not run ({error}); {mend}") from None
     match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
     if run.returncode or not match:
-        printed = (run.stderr + run.stdout).strip().partition("\n")[0]
+        printed = ": ".join((run.stderr + run.stdout).strip().splitlines()[:2])
         raise EnvironmentProblem(f"{path} -version printed no version ({printed or 'nothing'}); {mend}")
     release = int(match[1])
     if release < OLDEST:

@@ -26,10 +26,12 @@ from .settings import (
     JAVA_OPTIONS,
     SHORT_INPUT_BYTES,
     SHORT_JAVA_OPTIONS,
+    SHORT_SETTINGS,
     SMALL_INPUT_BYTES,
     SMALL_SETTINGS,
     SPARK_SETTINGS,
     START_SETTINGS,
+    SparkSetting,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def start_session(
             started = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise EnvironmentProblem(f"Spark does not start: {one_line(error)}") from error
-    apply_settings(started, small=is_small)
+    apply_settings(started, [*(SMALL_SETTINGS if is_small else ()), *(SHORT_SETTINGS if is_short else ())])
     _look_up_once(started)
     return started
 
@@ -130,11 +132,11 @@ def _own_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def apply_settings(started: SparkSession, *, small: bool = False) -> None:
-    """Apply the settings of ``settings`` that the user did not set, and before them those for small runs."""
+def apply_settings(started: SparkSession, first: Sequence[SparkSetting] = ()) -> None:
+    """Apply ``first``, and then all settings for every run; those that the user set stay."""
     given = {*started.conf.getAll}
     cores = cores_of(started)
-    for setting in (*(SMALL_SETTINGS if small else ()), *SPARK_SETTINGS):
+    for setting in (*first, *SPARK_SETTINGS):
         if setting.name not in given:
             started.conf.set(setting.name, setting.value_for(cores))
             given.add(setting.name)
@@ -149,16 +151,19 @@ def lightly(started: SparkSession, read_bytes: int = 0) -> Iterator[None]:
     """
     given = started.sparkContext.getConf()
     is_light = read_bytes <= SMALL_INPUT_BYTES
-    ours = [setting for setting in SMALL_SETTINGS if is_light and not given.contains(setting.name)]
-    before = {setting.name: str(started.conf.get(setting.name)) for setting in ours}
-    cores = cores_of(started)
+    light = (*SMALL_SETTINGS, *SHORT_SETTINGS) if is_light else ()
+    ours = [setting for setting in light if not given.contains(setting.name)]
+    before = {setting.name: started.conf.get(setting.name, None) for setting in ours}
     for setting in ours:
-        started.conf.set(setting.name, setting.value_for(cores))
+        started.conf.set(setting.name, setting.value)
     try:
         yield
     finally:
         for name, value in before.items():
-            started.conf.set(name, value)
+            if value is None:
+                started.conf.unset(name)
+            else:
+                started.conf.set(name, value)
 
 
 def cores_of(started: SparkSession) -> int:

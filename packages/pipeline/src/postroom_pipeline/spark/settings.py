@@ -93,7 +93,7 @@ START_SETTINGS: Final = (
 
 #: A run, or a step of a run, over fewer bytes is small: it ends before what Spark compiles for it pays off.
 SMALL_INPUT_BYTES: Final = 4 * 1024 * 1024
-#: A run over fewer bytes ends before what Java's second compiler does for it pays off.
+#: A run over fewer bytes is short: it ends before what Java's second compiler does for it pays off.
 SHORT_INPUT_BYTES: Final = 16 * 1024 * 1024
 
 #: Settings for small runs: plans are interpreted; no code is generated and compiled for them.
@@ -110,10 +110,16 @@ SMALL_SETTINGS: Final = (
         "false",
         "what filters could be added takes longer to find out than it saves",
     ),
+)
+
+#: Settings for small steps and short runs: a stage is one task, because a task has a cost of its own.
+SHORT_SETTINGS: Final = (
     SparkSetting(
         "spark.sql.adaptive.enabled", "false", "a plan is prepared once, and not again after each of its stages"
     ),
-    SparkSetting("spark.sql.shuffle.partitions", "2", "nothing merges small tasks without the former"),
+    SparkSetting("spark.sql.shuffle.partitions", "1", "rows that meet are few"),
+    SparkSetting("spark.sql.files.minPartitionNum", "1", "by default, every core reads a part"),
+    SparkSetting("spark.sql.leafNodeDefaultParallelism", "1", "the same for rows in memory"),
 )
 
 #: Java options for all other runs: the second compiler starts ten times later than by default, so that it compiles
