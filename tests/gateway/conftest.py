@@ -28,6 +28,13 @@ def daemon(make_daemon: MakeDaemon) -> Daemon:
     return make_daemon().start()
 
 
+@pytest.fixture(scope="session")
+def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon of all gateways whose doors alone are tested: without one, each would wait 2 s before it is ready."""
+    with daemons_in(tmp_path_factory.mktemp("any"), "") as make:
+        yield make("--gateway-users", str(os.getuid())).start()
+
+
 @pytest.fixture
 def make_gateway(tmp_path: Path) -> Iterator[MakeGateway]:
     """Makes gateways that are not started yet: from a daemon (or None) and a configuration."""

@@ -63,8 +63,8 @@ def ask_over_tls(gateway, context, path: str = "/messages/q?t=0", method: str = 
         return receive_answer(peer)
 
 
-def test_what_a_stranger_sends_takes_no_memory(make_gateway):
-    gateway = make_gateway(toml=f"[limits]\nbuffer_bytes = 2000\n{TOKENS}").start()
+def test_what_a_stranger_sends_takes_no_memory(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, f"[limits]\nbuffer_bytes = 2000\n{TOKENS}").start()
     with gateway.connect() as stranger:
         stranger.sendall(request("POST", "/messages/q", 3000 * b"x"))
         assert receive_answer(stranger).status == 401

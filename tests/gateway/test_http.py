@@ -147,8 +147,8 @@ def test_a_trailer_adds_nothing_to_its_request(gateway):
 
 
 @pytest.mark.parametrize("endless", [b"0\r\n" + 9000 * b"x:y\r\n", b"0\r\nx: " + 40_000 * b"y", b"1;" + 40_000 * b"x"])
-def test_what_comes_beside_a_body_is_limited(make_gateway, endless):
-    gateway = make_gateway().start()
+def test_what_comes_beside_a_body_is_limited(any_daemon, make_gateway, endless):
+    gateway = make_gateway(any_daemon).start()
     with gateway.connect() as peer:
         peer.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
         wait_until(lambda: gateway.metric("postroom_gateway_buffered_bytes") == 1, "the first chunk is there")
@@ -210,16 +210,16 @@ def test_damaged_requests_hurt_nobody(make_gateway, daemon):
     assert "Traceback" not in gateway.log()
 
 
-def test_a_header_over_the_limit_is_refused(make_gateway):
-    gateway = make_gateway(toml=limited(header_bytes=2000)).start()
+def test_a_header_over_the_limit_is_refused(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, limited(header_bytes=2000)).start()
     with gateway.connect() as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + 3000 * b"x")
         assert receive_all(peer).startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize("announced", [b"Content-Length: 3000\r\n", b"Transfer-Encoding: chunked\r\n"])
-def test_a_body_over_the_limit_is_refused_before_it_has_come(make_gateway, announced):
-    gateway = make_gateway(toml=limited(body_bytes=2000)).start()
+def test_a_body_over_the_limit_is_refused_before_it_has_come(any_daemon, make_gateway, announced):
+    gateway = make_gateway(any_daemon, limited(body_bytes=2000)).start()
     with gateway.connect() as peer:
         peer.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\n" + announced + b"\r\n")
         if b"chunked" in announced:
@@ -228,8 +228,8 @@ def test_a_body_over_the_limit_is_refused_before_it_has_come(make_gateway, annou
         peer.sendall(1000 * b"y")  # it may go on sending: its answer is not lost by that
 
 
-def test_all_bodies_together_are_limited(make_gateway):
-    gateway = make_gateway(toml=limited(buffer_bytes=2000)).start()
+def test_all_bodies_together_are_limited(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, limited(buffer_bytes=2000)).start()
     with gateway.connect() as first, gateway.connect() as second:
         for peer in (first, second):
             peer.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\nContent-Length: 1500\r\n\r\n")
@@ -240,8 +240,8 @@ def test_all_bodies_together_are_limited(make_gateway):
     wait_until(lambda: gateway.metric("postroom_gateway_buffered_bytes") == 0, "nothing is buffered")
 
 
-def test_a_slow_header_and_a_slow_body_are_answered_with_408(make_gateway):
-    gateway = make_gateway(toml=limited(header_seconds=0.2, body_seconds=0.2)).start()
+def test_a_slow_header_and_a_slow_body_are_answered_with_408(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, limited(header_seconds=0.2, body_seconds=0.2)).start()
     with gateway.connect() as slow, gateway.connect() as slower:
         slow.sendall(b"GET / HTT")
         slower.sendall(PUSH)
@@ -258,8 +258,8 @@ def test_a_client_that_waits_for_an_answer_is_not_slow(make_gateway, daemon):
         assert [receive_answer(peer).status, receive_answer(peer).status] == [204, 404]
 
 
-def test_a_connection_that_asks_nothing_is_closed(make_gateway):
-    gateway = make_gateway(toml=limited(header_seconds=0.2, idle_seconds=0.2)).start()
+def test_a_connection_that_asks_nothing_is_closed(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, limited(header_seconds=0.2, idle_seconds=0.2)).start()
     with gateway.connect() as silent, gateway.connect() as idle:
         idle.sendall(b"GET /nosuch HTTP/1.1\r\nHost: x\r\n\r\n")
         assert receive_all(silent) == b""
@@ -278,8 +278,8 @@ def test_a_peer_that_reads_nothing_is_closed(make_daemon, make_gateway):
         wait_until(lambda: gateway.metric(name) == 1, "the peer is closed")
 
 
-def test_connections_are_limited_in_all_and_by_address(make_gateway):
-    gateway = make_gateway(toml=limited(connections=4, peer_connections=2)).start()
+def test_connections_are_limited_in_all_and_by_address(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, limited(connections=4, peer_connections=2)).start()
     with gateway.connect() as first, gateway.connect() as second:
         for peer in (first, second):
             peer.sendall(b"GET /nosuch HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -291,8 +291,8 @@ def test_connections_are_limited_in_all_and_by_address(make_gateway):
     assert gateway.metric('postroom_gateway_connections_refused_total{door="lmq-http"}') >= 1
 
 
-def test_requests_are_limited_by_the_second(make_gateway):
-    gateway = make_gateway(toml=limited(requests_per_second=2)).start()
+def test_requests_are_limited_by_the_second(any_daemon, make_gateway):
+    gateway = make_gateway(any_daemon, limited(requests_per_second=2)).start()
     with gateway.connect() as peer:
         statuses = []
         for _ in range(4):

@@ -21,13 +21,12 @@ from postroom_pipeline.pages.rules import RULES, Rule
 from postroom_pipeline.pages.site import page_name
 from postroom_pipeline.pages.text import duration, quoted, shown
 from postroom_pipeline.reports import ALL, device_health
+from postroom_pipeline.spark.warehouse import Warehouse
 
 from .silver import frames_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from postroom_pipeline.spark.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -165,16 +164,23 @@ class Page(HTMLParser):
         return found
 
 
+@pytest.fixture(scope="module")
+def troubled(spark: SparkSession, quick: None, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The tables of ``TROUBLED``, for tests that only read."""
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("troubled")))
+    write(warehouse, spark, TROUBLED)
+    return warehouse
+
+
 def make(warehouse: Warehouse, spark: SparkSession, out: Path, scope: Scope | None = None, **more: Any) -> Path:
     options: Any = {"form": "html", "top": 50, "progress": Silent()} | more
     return Path(report(spark, warehouse, str(out), scope or Scope(), **options).removeprefix("file:"))
 
 
 def test_pages_are_self_contained_and_show_hostile_names_as_they_are(
-    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+    spark: SparkSession, troubled: Warehouse, tmp_path: Path
 ) -> None:
-    write(warehouse, spark, TROUBLED)
-    fleet = Page(make(warehouse, spark, tmp_path / "first", top=3))
+    fleet = Page(make(troubled, spark, tmp_path / "first", top=3))
     devices = [Page(path) for path in fleet.leads_to()]
     assert {page.path.name for page in devices} == {"pump-1.html", page_name(HOSTILE)}
     assert all(page.leads_to() == [fleet.path] for page in devices)
@@ -184,17 +190,16 @@ def test_pages_are_self_contained_and_show_hostile_names_as_they_are(
     assert "<script>alert(1)</script>⟨U+001B⟩[31m⟨U+202E⟩evil⟨U+0000⟩'\"&" in fleet.text
     assert "2 more rows are not shown" in fleet.text
     # Equal tables make equal bytes.
-    again = make(warehouse, spark, tmp_path / "again", top=3)
+    again = make(troubled, spark, tmp_path / "again", top=3)
     assert again.read_bytes() == fleet.path.read_bytes()
     for page in devices:
         assert (again.parent / "devices" / page.path.name).read_bytes() == page.path.read_bytes()
 
 
 def test_the_worst_finding_comes_first_with_its_numbers_and_advice(
-    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+    spark: SparkSession, troubled: Warehouse, tmp_path: Path
 ) -> None:
-    write(warehouse, spark, TROUBLED)
-    text = Page(make(warehouse, spark, tmp_path / "report")).text.partition("What is wrong")[2]
+    text = Page(make(troubled, spark, tmp_path / "report")).text.partition("What is wrong")[2]
     text = text.partition("What is wrong")[2]
     places = [text.index(title) for title in ("The audit does not balance", "Poison messages", "The clock is wrong")]
     assert places == sorted(places)
@@ -221,18 +226,17 @@ def test_a_fleet_that_is_well_says_so_in_one_line(spark: SparkSession, warehouse
 
 
 def test_a_report_is_limited_to_the_requested_device_and_days(
-    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+    spark: SparkSession, troubled: Warehouse, tmp_path: Path
 ) -> None:
-    write(warehouse, spark, TROUBLED)
-    page = make(warehouse, spark, tmp_path / "one", Scope("pump-1"))
+    page = make(troubled, spark, tmp_path / "one", Scope("pump-1"))
     assert page.name == "pump-1.html"
     text = Page(page).text
     assert "Device pump-1" in text
     assert "1 findings, the worst first (1 odd)" in text
-    later = make(warehouse, spark, tmp_path / "later", Scope("pump-1", since=DAY + dt.timedelta(1)))
+    later = make(troubled, spark, tmp_path / "later", Scope("pump-1", since=DAY + dt.timedelta(1)))
     assert "The clock is wrong" not in Page(later).text
     with pytest.raises(UsageError, match="no report has a device 'pump-9'"):
-        make(warehouse, spark, tmp_path / "none", Scope("pump-9"))
+        make(troubled, spark, tmp_path / "none", Scope("pump-9"))
 
 
 def test_tables_are_exported_completely_and_a_spreadsheet_takes_no_text_for_a_formula(

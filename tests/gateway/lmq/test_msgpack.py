@@ -63,10 +63,10 @@ def test_a_body_of_very_many_objects_needs_no_stack():
 
 
 def test_an_object_of_very_many_strings_is_converted_in_little_memory():
-    frame = msgpack.packb([b"xy"] * 200_000)
+    frame = msgpack.packb([b"xy"] * 50_000)
     tracemalloc.start()
     try:
-        assert to_old(frame) == msgpack.packb([b"xy"] * 200_000, use_bin_type=False)
+        assert to_old(frame) == msgpack.packb([b"xy"] * 50_000, use_bin_type=False)
         assert tracemalloc.get_traced_memory()[1] < 6 * len(frame)
     finally:
         tracemalloc.stop()

@@ -99,7 +99,8 @@ class HttpReplay:
             return pending.result(PATIENCE_S), 0
         wait_until(lambda: self._gateway.metric("postroom_gateway_waiting_requests") == 1, "the request waits")
         passed_ms = 0
-        while not self._is_done(pending):
+        patient_from_ms = exchange["took-ms"] - 2 * TOLERANCE_MS  # what came before is noticed then, and is too early
+        while not self._is_done(pending, SOON_S if passed_ms >= patient_from_ms else 0):
             assert passed_ms < LONGEST_MS, exchange["request"]
             if during and passed_ms == during["during-next-ms"]:
                 self._compare(during, self._send(during))
@@ -108,9 +109,9 @@ class HttpReplay:
                 self._daemon.advance(STEP_MS)
         return pending.result(), passed_ms
 
-    def _is_done(self, pending: Future[Answer]) -> bool:
+    def _is_done(self, pending: Future[Answer], soon_s: float) -> bool:
         try:
-            pending.result(SOON_S)
+            pending.result(soon_s)
         except TimeoutError:
             return False
         return True
