@@ -106,7 +106,10 @@ def bits(options: argparse.Namespace) -> None:
     chance, tried = random.Random(options.seed), Counter[str]()
     folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
     victims = {
-        backend: (build(folder / backend, backend), build(folder / f"other-{backend}", backend, "other's"))
+        backend: (
+            build(folder / backend, backend, with_log=True),
+            build(folder / f"other-{backend}", backend, "other's", with_log=True),
+        )
         for backend in BACKENDS
         if options.backend in ("", backend)
     }

@@ -101,8 +101,9 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
 
     The whole file is checked first. Messages keep id, attempts, delay, priority, history, body and order; a leased one
     becomes ready. Deduplication keys stay valid as long as they would have, schedules continue, and if the other root
-    drained, DIR drains. Existing queues and messages stay as they are. After an interruption, import the same file
-    again. Never import it again once messages of it were consumed: they would be delivered a second time.
+    drained, DIR drains. Existing queues and messages stay as they are. Logs are not imported: `postroomd restore` makes
+    a new root with them. After an interruption, import the same file again. Never import it again once messages of it
+    were consumed: they would be delivered a second time.
     """
     from ..maintenance.transfer import import_state
 
