@@ -11,7 +11,21 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import breakdown, console, export, fair, floor, logs, machine, mailbox, pipeline, plots, questions, scaling
+from . import (
+    breakdown,
+    cluster,
+    console,
+    export,
+    fair,
+    floor,
+    logs,
+    machine,
+    mailbox,
+    pipeline,
+    plots,
+    questions,
+    scaling,
+)
 from .box import NoBox
 from .environment import ROOT, CannotInstall
 from .figures import Report
@@ -19,6 +33,7 @@ from .gateway import contest as gateway
 from .stores import contest
 
 PARTS = (
+    "cluster",
     "console",
     "export",
     "fair",
@@ -58,6 +73,8 @@ def main() -> int:
     limits["gateway"] = gateway_size.limit_s
     scaling_size = {"tiny": scaling.TINY, "quick": scaling.QUICK}.get(options.size, scaling.NORMAL)
     stages_size = {"tiny": breakdown.TINY, "quick": breakdown.QUICK}.get(options.size, breakdown.NORMAL)
+    cluster_size = cluster.QUICK if options.size == "quick" else cluster.NORMAL
+    limits["cluster"] = cluster_size.limit_s
     limits["stages"] = stages_size.limit_s
     limits["scaling"] = scaling_size.limit_s
     _end_in_time(limits.get(options.what, size.limit_s))
@@ -89,6 +106,8 @@ def main() -> int:
                 gateway.measure(report, gateway_size, place, floor.build(place), with_peers)
             elif options.what == "scaling":
                 _report_scaling(report, scaling_size, place, options.plots, options.box)
+            elif options.what == "cluster":
+                cluster.measure(report, cluster_size, place / "cluster")
             elif options.what == "logs":
                 logs.measure(report, 100_000 if options.size == "quick" else 1_000_000, place)
             elif options.what == "stores":
