@@ -108,6 +108,32 @@ def make_token(name: str) -> None:
     click.echo(f'token_sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"')
 
 
+@main.command("export-simplemq")
+@_config
+@click.option(
+    "--to",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIRECTORY",
+    help="Folder for messages/YYYY-MM-DD/messages.json, created if missing.",
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be given several times.")
+@click.option("--principal", default="anonymous:simplemq", show_default=True, help="Whose permissions count.")
+def export_simplemq(path: Path, directory: Path, topics: tuple[str, ...], principal: str) -> None:
+    """Write the messages of queues as dated files of JSON that a person can read.
+
+    There is a folder for each day (UTC) on which messages were published. Nothing is changed. The principal needs to
+    browse the queues. Files of the same days are replaced; those of others stay.
+    """
+    set_up_plain("warning")
+    settings = load(path)
+    from .doors import export
+
+    for day, number in sorted(asyncio.run(export(settings, principal, topics, directory)).items()):
+        click.echo(f"{directory / 'messages' / day / 'messages.json'}: {number} messages")
+
+
 def _run_loop(work: Any) -> None:
     """Run on uvloop where it is installed: it takes half the CPU of asyncio's own loop."""
     make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop

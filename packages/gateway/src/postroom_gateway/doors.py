@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from postroom_common.errors import ConfigurationError
 
 from .config.settings import DoorSection, Settings
-from .contract import Daemon, HttpDialect, MessageDialect, StreamDialect
+from .contract import Daemon, DaemonUnavailable, HttpDialect, MessageDialect, Principal, StreamDialect
 from .dialects.lmq.http import LmqHttp
 from .dialects.lmq.rpc import RpcDialect
 from .dialects.simplemq.door import SimpleMq
+from .dialects.simplemq.export import export as export_messages
 from .dialects.simplemq.tcp import SimpleMqTcp
 from .dialects.smss.door import Smss
 from .dialects.websocket_mq.door import WebSocketMq
+from .lane import Lane
 from .observe.counters import DoorCounters
 from .serve.authentication import Authenticator, Directory
 from .serve.door import Door
@@ -57,6 +60,19 @@ def make_listener(door: DoorSection, settings: Settings, limits: Limits) -> List
     """The listener of a door, which is not open yet."""
     authenticator = Authenticator(door.name, door.authentication, Directory(settings.principals))
     return Listener(Door(door.name, authenticator, limits, DoorCounters()), door)
+
+
+async def export(settings: Settings, principal: str, topics: Sequence[str], directory: Path) -> Mapping[str, int]:
+    """Write the messages of topics, or of all, as SimpleMQ's files: how many there are, by day. Raises
+    ``PostroomError``, ``OSError``."""
+    daemon = settings.daemon
+    lane = Lane(daemon.socket, daemon.client_id, daemon.patience_seconds, daemon.answer_seconds, waiting_limit=1)
+    try:
+        if not await lane.until_connected(daemon.patience_seconds):
+            raise DaemonUnavailable(lane.problem)
+        return (await export_messages(lane, Principal(principal), "simplemq", topics, directory)).days
+    finally:
+        await lane.close(0)
 
 
 class _NoDaemon:
