@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+
 import pytest
 
 from tests.gateway.frames import CLOSE, Refused
@@ -99,6 +101,26 @@ def test_what_a_consumer_has_when_it_goes_comes_to_another_one(client, topic, se
     assert first.said()["attempt"] == 1
     first.socket.close()
     assert second.said()["attempt"] == 2
+
+
+def test_only_the_message_on_which_a_consumer_worked_has_failed_when_it_goes(client, topic):
+    first = client.settle(topic, "a")
+    for number in range(3):
+        client.publish(topic, b"%d" % number)
+    assert [first.said()["attempt"] for _ in range(3)] == [1, 1, 1]
+    first.socket.close()
+    second = client.settle(topic, "b")
+    attempts = {(one["body"], one["attempt"]) for one in (second.said() for _ in range(3))}
+    assert attempts == {("MA==", 2), ("MQ==", 1), ("Mg==", 1)}
+
+
+def test_a_backlog_is_given_to_all_consumers_of_a_topic_as_they_have_room(client, topic, served):
+    for number in range(9):
+        client.publish(topic, b"%d" % number)
+    first, second = (client.settle(topic, name, capacity=4) for name in "ab")
+    bodies = [[b64decode(one.said()["body"]) for _ in range(4)] for one in (first, second)]
+    assert sorted(bodies[0] + bodies[1]) == [b"%d" % number for number in range(8)]
+    assert served.daemon.counts(topic) == {"inflight": 8, "ready": 1}
 
 
 def test_a_consumer_that_says_nothing_is_disconnected_and_its_work_goes_to_others(lively, topic):

@@ -188,7 +188,8 @@ class Lane:
                     raise WaitEnded("the gateway stops") from None
                 raise
             else:
-                has_come = answer.data.get("message") or answer.data.get("count")
+                data = answer.data
+                has_come = data.get("message") or data.get("messages") or data.get("count")
                 if has_come or (step_ms == left_ms and not self._is_stopping):
                     return answer
             finally:
@@ -414,7 +415,8 @@ def _cut(data: dict[str, Any], body: bytes) -> list[bytes]:
     start = 0
     message = data.get("message")
     for one in [message] if message else data.get("messages", ()):
-        for part in one.get("parts") or (one,):
+        shown = one.get("message") or one  # a delivery has its message inside
+        for part in shown.get("parts") or (shown,):
             size = part.get("bodyBytes")
             if size is not None:
                 bodies.append(body[start : start + size])

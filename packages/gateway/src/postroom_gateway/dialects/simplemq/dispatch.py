@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 #: A consumer gets nothing more while it has so many bytes that are not settled.
 _UNSETTLED_BYTES: Final = 1 << 20
+#: Most messages that are leased at once.
+_AT_ONCE: Final = 32
 #: Pause (s) before the daemon is asked again, when it could not be asked.
 _PAUSE_S: Final = 1.0
 
@@ -103,13 +105,18 @@ class Dispatcher:
             self._run_task = self._loop.create_task(self._run())
 
     def leave(self, consumer: Consumer) -> None:
-        """A consumer goes. What it has not settled goes to others."""
+        """A consumer goes. What it has not settled goes to others at once. The first of it, on which it most probably
+        worked, counts as a failed delivery: otherwise a message that ends its consumers would come for ever."""
         if consumer.is_gone:
             return
         consumer.is_gone = True
         self.consumers.remove(consumer)
-        for lease_id in list(consumer.deliveries):
-            if delivered := consumer.give(lease_id):
+        for number, lease_id in enumerate(list(consumer.deliveries)):
+            delivered = consumer.give(lease_id)
+            assert delivered
+            if number:
+                self.run(self.topics.release(consumer.principal, delivered))
+            else:
                 self.run(self.topics.nack(consumer.principal, delivered, "the consumer has gone", delayMs=0))
         self._changed.set()
 
@@ -154,9 +161,9 @@ class Dispatcher:
             self._run_task = None
 
     async def _serve(self, consumer: Consumer) -> bool:
-        """Push the next message to a consumer, unless another one is to get it. False: the gateway stops."""
+        """Push the next messages, of which a consumer gets the first. False: the gateway stops."""
         try:
-            delivered = await self._lease(consumer)
+            leased = await self._lease(consumer)
         except CommandError as error:
             consumer.sink.dismiss(text_of(error))
             self.leave(consumer)
@@ -165,18 +172,32 @@ class Dispatcher:
         except WaitEnded:
             return False
         else:
-            if delivered and consumer.is_gone:
-                self.run(self.topics.release(consumer.principal, delivered))
-            elif delivered:
-                self._served += 1
-                consumer.served = self._served
-                self._take(consumer, delivered, delivered.seconds)
-                consumer.sink.push(delivered)
+            for delivered in leased:
+                self._push(consumer, delivered)
         return True
 
-    async def _lease(self, consumer: Consumer) -> Delivered | None:
-        """A message for a consumer; None if another one is to get the next."""
-        lease = self._loop.create_task(self.topics.lease(consumer.principal, self.name, consumer.name))
+    def _push(self, leased_for: Consumer, delivered: Delivered) -> None:
+        """Push a message to the consumer that is next, of those of the same principal."""
+        if delivered.shown.get("targetConsumerId"):
+            consumer = None if leased_for.is_gone else leased_for
+        else:
+            consumer = choose(self._strategy, self._equals(leased_for))
+        if consumer is None:
+            self.run(self.topics.release(leased_for.principal, delivered))
+            return
+        self._served += 1
+        consumer.served = self._served
+        self._take(consumer, delivered, delivered.seconds)
+        consumer.sink.push(delivered)
+
+    def _equals(self, consumer: Consumer) -> list[Consumer]:
+        return [one for one in self.consumers if one.principal == consumer.principal]
+
+    async def _lease(self, consumer: Consumer) -> list[Delivered]:
+        """Messages for a consumer, and others of the same principal; none if somebody else is to get the next."""
+        room = sum(one.capacity - one.load for one in self._equals(consumer) if one.has_room)
+        most = 1 if self._strategy is Strategy.ORDERED else min(room, _AT_ONCE)
+        lease = self._loop.create_task(self.topics.lease(consumer.principal, self.name, consumer.name, most))
         try:
             while not lease.done():
                 changed = self._loop.create_task(self._changed.wait())
@@ -185,8 +206,10 @@ class Dispatcher:
                 finally:
                     changed.cancel()
                 self._changed.clear()
-                if not lease.done() and choose(self._strategy, self.consumers) is not consumer:
-                    return None
+                chosen = choose(self._strategy, self.consumers)
+                is_next = chosen and chosen.principal == consumer.principal and not consumer.is_gone
+                if not lease.done() and not is_next:
+                    return []
             return lease.result()
         finally:
             lease.cancel()  # a lease that comes nevertheless is returned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
@@ -65,19 +66,18 @@ class Topics:
             raise Refused(answer.data.get("reason") or f"the message is {answer.data['state']}")
         return message.message_id or str(answer.data["messageId"])
 
-    async def lease(self, principal: Principal, topic: str, consumer: str) -> Delivered:
-        """Lease the next message of a topic, or wait for one, however long."""
-        payload = {"queue": topic, "consumerId": consumer, "payloadAs": "value", "createWith": self._create_with}
+    async def lease(self, principal: Principal, topic: str, consumer: str, most: int) -> list[Delivered]:
+        """Lease the next messages of a topic, as many as are there, or wait for one, however long."""
+        payload = {
+            "queue": topic,
+            "consumerId": consumer,
+            "max": most,
+            "payloadAs": "value",
+            "createWith": self._create_with,
+        }
         answer = await self._daemon.request(principal, Command.CONSUME_NEXT, payload, door=self._door, wait_ms=None)
-        message, lease = answer.data["message"], answer.data["lease"]
-        return Delivered(
-            message.get("deduplicationKey") or message["messageId"],
-            lease["messageKey"],
-            lease["leaseId"],
-            (lease["leaseUntilEngineMs"] - answer.data["engineNowMs"]) / 1000,
-            b"".join(answer.bodies),
-            message,
-        )
+        bodies = iter(answer.bodies)
+        return [_delivered(one, answer.data["engineNowMs"], bodies) for one in answer.data["messages"]]
 
     async def ack(self, principal: Principal, delivered: Delivered) -> None:
         """Settle a delivery as done. Raises ``DeliveryOver``."""
@@ -94,7 +94,7 @@ class Topics:
         return float(data["leaseUntilEngineMs"] - data["engineNowMs"]) / 1000
 
     async def release(self, principal: Principal, delivered: Delivered) -> None:
-        """Return a message that was not sent to its consumer. Raises ``DeliveryOver``."""
+        """Return a message to its place, as if it had not been delivered. Raises ``DeliveryOver``."""
         await self._settle(principal, Command.RELEASE, delivered, undelivered=True)
 
     async def _settle(self, principal: Principal, command: Command, delivered: Delivered, **fields: Any) -> Answer:
@@ -105,3 +105,15 @@ class Topics:
             if error.code not in _OVER:
                 raise
             raise DeliveryOver(error.message) from None
+
+
+def _delivered(one: Mapping[str, Any], now_ms: float, bodies: Iterator[bytes]) -> Delivered:
+    message, lease = one["message"], one["lease"]
+    return Delivered(
+        message.get("deduplicationKey") or message["messageId"],
+        lease["messageKey"],
+        lease["leaseId"],
+        (lease["leaseUntilEngineMs"] - now_ms) / 1000,
+        b"".join([next(bodies) for _ in message.get("parts") or (message,)]),
+        message,
+    )
