@@ -80,6 +80,17 @@ def test_d12_a_slave_goes_on_behind_any_record_of_a_batch(gateway, publisher):
         assert entries(gateway, seen[place].event_id, 1) == [seen[place + 1]]
 
 
+def test_large_messages_of_several_topics_come_in_the_order_of_their_ids(gateway, publisher):
+    topics = ("c", "a", "b")
+    for topic in topics:
+        publisher.create(topic)
+    sent = [(topic, b"%d" % number * size) for number, size in enumerate((70_000, 1, 90_000)) for topic in topics]
+    for topic, body in sent:
+        publisher.publish(topic, body)
+    seen = entries(gateway, 0, len(topics) + len(sent))[len(topics) :]
+    assert [(one.topic, one.payload) for one in seen] == [(topic, block(body)) for topic, body in sent]
+
+
 def test_a_slave_cannot_go_on_where_nothing_is(gateway, publisher):
     with Connection(gateway.ports["smss"]) as slave:
         for after, text in ((-1, "invalid replica eventId"), (10**12, "can't find event id")):

@@ -27,6 +27,8 @@ _PAUSE_S: Final = 0.5
 #: Records of a topic that are read at once, and their bytes: there may be many topics.
 _PAGE_RECORDS: Final = 100
 _PAGE_BYTES: Final = 16 * 1024
+#: A larger entry is read again when its turn comes, if others come first.
+_KEPT_BYTES: Final = 64 * 1024
 _I64: Final = struct.Struct("<q")
 _U32: Final = struct.Struct("<I")
 
@@ -84,13 +86,13 @@ class Replica:
                 cursors.append(_Cursor(self._topics, one, self._after, is_new=True))
         entries: list[tuple[int, int, bytes, _Cursor]] = []
         for order, cursor in enumerate(cursors):
-            await _refill(entries, order, cursor)
+            await _refill(entries, order, cursor, keeps_next=False)
         has_news = False
         while entries and entries[0][0] <= overview.as_of:
             event_id, order, entry, cursor = heappop(entries)
             for deletion in free.before(event_id):
                 self._write(deletion)
-            self._write(entry)
+            self._write(entry or await cursor.again(event_id))
             has_news = True
             self._after = max(self._after, event_id)
             await self._peer.drain()
@@ -158,12 +160,30 @@ class _Cursor:
             self._is_last = page.last >= page.end
             self._page = split_records(page.raw)
 
+    async def again(self, event_id: int) -> bytes:
+        """The entry with an event id, which was returned before; nothing if it is gone."""
+        topic = self._topic
+        try:
+            page = await self._topics.read(topic.name.encode(), event_id - 1, 1)
+        except TopicGone:
+            return b""
+        for wall_ms, found, block in split_records(page.raw):
+            if found == event_id and page.topic == topic.created:
+                return _entry(Op.PUB, event_id, wall_ms, topic.name, block + b"\n")
+        return b""
 
-async def _refill(entries: list[tuple[int, int, bytes, _Cursor]], order: int, cursor: _Cursor) -> None:
-    """Add the next entry of a topic to those of the others."""
+
+async def _refill(
+    entries: list[tuple[int, int, bytes, _Cursor]], order: int, cursor: _Cursor, keeps_next: bool = True
+) -> None:
+    """Add the next entry of a topic to those of the others. A large one is added without its bytes, unless it is the
+    next of all and ``keeps_next``."""
     found = await cursor.next()
     if found:
-        heappush(entries, (found[0], order, found[1], cursor))
+        event_id, entry = found
+        is_next = keeps_next and (not entries or event_id < entries[0][0])
+        is_kept = is_next or len(entry) <= _KEPT_BYTES
+        heappush(entries, (event_id, order, entry if is_kept else b"", cursor))
 
 
 def _entry(op: int, event_id: int, wall_ms: int, topic: str, payload: bytes) -> bytes:
