@@ -25,6 +25,7 @@ from . import (
     plots,
     questions,
     scaling,
+    shapes,
 )
 from .box import NoBox
 from .environment import ROOT, CannotInstall
@@ -43,6 +44,7 @@ PARTS = (
     "pipeline",
     "questions",
     "scaling",
+    "shapes",
     "stages",
     "stores",
 )
@@ -68,7 +70,7 @@ def main() -> int:
     gateway_size = {"tiny": gateway.TINY, "quick": gateway.QUICK}.get(options.size, gateway.NORMAL)
     fair_size = fair.QUICK if options.size == "quick" else fair.NORMAL
     limits = {"stores": contest_size.limit_s, "console": console_size.limit_s, "export": export_size.limit_s}
-    limits["pipeline"] = pipeline_size.limit_s
+    limits["pipeline"] = limits["shapes"] = pipeline_size.limit_s
     limits["fair"] = fair_size.limit_s
     limits["gateway"] = gateway_size.limit_s
     scaling_size = {"tiny": scaling.TINY, "quick": scaling.QUICK}.get(options.size, scaling.NORMAL)
@@ -99,6 +101,8 @@ def main() -> int:
                 export.measure(report, export_size, place)
             elif options.what == "pipeline":
                 pipeline.measure(report, pipeline_size, place, options.dir)
+            elif options.what == "shapes":
+                shapes.measure(report, *pipeline_size.fleets[-1 if options.size == "quick" else 1], place, options.dir)
             elif options.what == "fair":
                 fair.measure(report, fair_size, place, floor.build(place))
             elif options.what == "gateway":

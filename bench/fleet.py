@@ -10,10 +10,12 @@ import multiprocessing
 import os
 import random
 import shutil
+import tempfile
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +39,14 @@ _EVENT_MS: Final = 8_000
 _ATTEMPTS: Final = 2
 _REASONS: Final = ("TIMEOUT", "REJECTED", "CONNECTION_REFUSED", "BAD_CHECKSUM")
 
+_DAY_MS: Final = 86_400_000
+
 Fields = dict[str, Any]
+#: A directory, the number of a device, and how many snapshots it writes there.
+Work = tuple[Path, int, int]
+Writer = Callable[[Work], list[Path]]
+#: The number of each device, and how many snapshots it writes.
+Numbers = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +70,71 @@ class Fleet:
 def fleet(cache: Path, devices: int, each: int) -> Fleet:
     """The snapshots of so many devices, from the cache or made now, by all cores."""
     place = cache / f"fleet-{_VERSION}-{devices}x{each}"
-    made = Fleet(devices * each, place / "singles", place / "bundles")
+    return _cached(place, [(number, each) for number in range(devices)], _write_device)
+
+
+def skewed(cache: Path, devices: int, each: int) -> Fleet:
+    """As many snapshots as ``fleet`` has, half of them of one device."""
+    many = devices * each // 2
+    numbers = [(0, many), *((number, each // 2) for number in range(1, devices + 1))]
+    return _cached(cache / f"skewed-{_VERSION}-{devices}x{each}", numbers, _write_device)
+
+
+def put_back(cache: Path, devices: int, each: int) -> Fleet:
+    """As many snapshots as ``fleet`` has. Every device was set back by hand to its middle and went on otherwise: what
+    happened then is reported in two ways."""
+    place = cache / f"put-back-{_VERSION}-{devices}x{each}"
+    return _cached(place, [(number, each) for number in range(devices)], _write_twice)
+
+
+def _cached(place: Path, numbers: Numbers, write: Writer) -> Fleet:
     if not place.exists():
-        part = cache / f".{place.name}.{os.getpid()}"
+        part = place.with_name(f".{place.name}.{os.getpid()}")
         try:
-            _make(part, devices, each)
+            _write(part, numbers, write)
             part.rename(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return made
+    return Fleet(sum(each for _, each in numbers), place / "singles", place / "bundles")
 
 
-def _make(place: Path, devices: int, each: int) -> None:
+def _write(place: Path, numbers: Numbers, write: Writer) -> None:
     landing = place / "singles" / "dt=2026-11-28"
     landing.mkdir(parents=True)
     (place / "bundles").mkdir()
     with multiprocessing.get_context("fork").Pool() as pool:
-        work = [(landing, number, each) for number in range(devices)]
-        paths = [path for of_device in pool.imap(_write_device, work) for path in of_device]
+        work = [(landing, number, each) for number, each in numbers]
+        devices = [*pool.imap(write, work)]
         # Left to the end of the block, the workers would be terminated in the midst of reading and tell it.
         pool.close()
         pool.join()
     # As they come in: each device brings one, then each its next one.
-    arriving = [paths[device * each + turn] for turn in range(each) for device in range(devices)]
+    turns = zip_longest(*devices)
+    arriving = [path for turn in turns for path in turn if path]
     for first in range(0, len(arriving), BUNDLED):
         with (place / "bundles" / f"bundle-{first // BUNDLED:05d}.jsonl.gz").open("wb") as bundle:
             for path in arriving[first : first + BUNDLED]:
                 bundle.write(path.read_bytes())
 
 
-def _write_device(work: tuple[Path, int, int]) -> list[Path]:
+def _write_device(work: Work) -> list[Path]:
     landing, number, each = work
     device = _Device(number)
     return [device.write_snapshot(landing) for _ in range(each)]
+
+
+def _write_twice(work: Work) -> list[Path]:
+    """Three quarters of the snapshots; then a quarter of what the device did after it was set back."""
+    landing, number, each = work
+    half, quarter = each // 2, each // 4
+    device, again = _Device(number), _Device(number)
+    paths = [device.write_snapshot(landing) for _ in range(half)]
+    paths += [device.write_snapshot(landing) for _ in range(each - half - quarter)]
+    with tempfile.TemporaryDirectory() as nowhere:
+        for _ in range(half):
+            again.write_snapshot(Path(nowhere))
+    again.go_on_otherwise()
+    return paths + [again.write_snapshot(landing) for _ in range(quarter)]
 
 
 class _Device:
@@ -107,6 +148,12 @@ class _Device:
         self._dead: deque[Fields] = deque()
         self._totals: Counter[tuple[str, str]] = Counter()
         self._happens = self._play()
+        self._later_ms = 0
+
+    def go_on_otherwise(self) -> None:
+        """From now on, another chance decides what happens, and the clock is a day later."""
+        self._chance = random.Random(-1 - int(self.name.rpartition("-")[2]))
+        self._later_ms = _DAY_MS
 
     def write_snapshot(self, landing: Path) -> Path:
         """The next one: what happened since the last, and the state at its end."""
@@ -125,7 +172,7 @@ class _Device:
             "backend": "sqlite",
             "status": "ok",
             "wallMs": wall_ms,
-            "engineMs": wall_ms - _BEGIN_MS,
+            "engineMs": wall_ms - self._later_ms - _BEGIN_MS,
             "asOfEvent": last,
             "consistent": True,
             "firstEvent": first,
@@ -236,7 +283,7 @@ class _Device:
             "event": number,
             "type": type_,
             "engineMs": engine_ms,
-            "wallMs": _BEGIN_MS + engine_ms,
+            "wallMs": _BEGIN_MS + self._later_ms + engine_ms,
             "requestEnd": number,
             "queue": queue,
             "message": key,

@@ -104,7 +104,7 @@ def _contest(report: Report, made: Fleet, name: str, source: Path, out: Path) ->
     tables, logs = out / "tables", out / "logs"
     logs.mkdir()
     which = (made.snapshots, name)
-    ours = _ingest(source, tables, eventlog.settings(logs))
+    ours = ingest(source, tables, eventlog.settings(logs))
     _show(report, f"{name}, pipeline", ours, _ALL_S.get(which), _CPU_S.get(which))
     work = eventlog.work_in(logs)
     report.add(f"{name}, pipeline, jobs of Spark", work.jobs, "jobs", note=work.described)
@@ -117,7 +117,7 @@ def _contest(report: Report, made: Fleet, name: str, source: Path, out: Path) ->
         times = ours.cpu_s / costs["duckdb"].cpu_s
         report.add(f"{name}, pipeline of duckdb, CPU, all", times, "times", budget=_OF_DUCKDB.get(which))
         report.add(f"{name}, pipeline of duckdb, CPU, without its start", work_s / costs["duckdb"].cpu_s, "times")
-    again = _ingest(source, tables)
+    again = ingest(source, tables)
     _show(report, f"{name}, pipeline, nothing new", again, _AGAIN_S)
     return ours.cpu_s
 
@@ -157,7 +157,8 @@ def _stages(cost: Cost) -> Iterator[tuple[str, float, float]]:
         yield part, seconds, cpu_s
 
 
-def _ingest(source: Path, tables: Path, more: Sequence[str] = ()) -> Cost:
+def ingest(source: Path, tables: Path, more: Sequence[str] = ()) -> Cost:
+    """The cost of one run; ``more`` are further settings."""
     command: list[str | Path] = [sys.executable, "-m", "postroom_pipeline", "ingest", "--in", source, "--out", tables]
     settings = [f"spark.driver.memory={_HEAP}", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
     return run([*command, *(word for one in (*settings, *more) for word in ("--conf", one))])
