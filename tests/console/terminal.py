@@ -145,14 +145,20 @@ class Terminal:
         places = [self._master] * is_read + [self._end] * (self.process.returncode is None)
         if self._master not in select.select(places, [], [], seconds)[0]:
             return
-        try:
-            data = os.read(self._master, 1 << 16)
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.EAGAIN):
-                raise
-            return
+        data = b""
+        with contextlib.suppress(BlockingIOError):  # a terminal gives little at a time
+            while len(data) < 1 << 16 and (piece := self._read()):
+                data += piece
         self.output += data
         self._stream.feed(self._decode(data))
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._master, 1 << 16)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return b""  # the process has closed its side
 
     def text(self) -> str:
         return "\n".join(self.screen.display)
@@ -165,7 +171,11 @@ class Terminal:
             self.pump()
 
     def sees(self, *texts: str) -> None:
-        self.waits(lambda: all(text in self.text() for text in texts), f"{texts} is shown")
+        def is_shown() -> bool:
+            shown = self.text()
+            return all(text in shown for text in texts)
+
+        self.waits(is_shown, f"{texts} is shown")
 
     def ends(self, patience_s: float = PATIENCE_S) -> int:
         """Wait for the end of the process; returns its status, or minus the signal that killed it."""
