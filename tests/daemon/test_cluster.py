@@ -7,6 +7,7 @@ import gc
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -254,3 +255,14 @@ def test_an_operator_sees_what_was_set_aside_and_may_delete_it(make_bench: MakeB
     assert run("drop", "another").exit_code == 1
     assert run("drop", shown["name"]).exit_code == 0
     assert run("list").output == "0 groups\n"
+
+
+def test_what_was_answered_before_a_root_was_a_member_stays_in_its_journal(make_bench: MakeBench) -> None:
+    bench = make_bench("sqlite").open()
+    bench.publish(message="answered")
+    bench.config = replace(bench.config, settings=replace(bench.config.settings, cluster_enabled=True))
+    bench.reopen(without_store=True)  # as a power cut can leave it
+    assert (bench.counts(), divergent(bench).names()) == ({"ready": 1}, [])
+    bench.close()
+    bench.open()
+    assert (bench.counts(), divergent(bench).names()) == ({"ready": 1}, [])

@@ -21,6 +21,8 @@ from ..stores.base import Store
 
 log = logging.getLogger(__name__)
 
+#: Exists since the root was first opened as a member: what its journal had before was answered without the others.
+_MEMBER: Final = "member"
 _NAME: Final = re.compile(r"\d{10}-\d{20}\.jsonl")
 #: Events that nobody has asked for: a group of nothing else is a lost race for an epoch.
 _OF_A_START: Final = frozenset({EventType.EPOCH_STARTED, EventType.CLOCK_MARKED})
@@ -36,7 +38,7 @@ class Divergent:
     def set_last_group_aside(self, journal: Journal, store: Store, owner: Owner | None) -> None:
         """After ``open`` of both, and before anything is folded: if the store has not folded the last group, take it
         off the journal. If the others have it after all, it comes back. Raises ``OSError``."""
-        if journal.last_id <= max(store.applied, store.logs.newest()):
+        if journal.last_id <= max(store.applied, store.logs.newest()) or not (self.root / _MEMBER).exists():
             return
         if journal.last_id + 1 in map(_first_of, self.names()):  # a start before this one has cut it here
             return
@@ -49,6 +51,13 @@ class Divergent:
         log.warning("events %d to %d may be unconfirmed: they are in %s", first, last_id, self.root)
         journal.cut(offset, first - 1)
         journal.open(owner)
+
+    def note_member(self, store: Store) -> None:
+        """After recovery: from now on the last group may be unconfirmed. What is there by then is durable in the store
+        before that. Raises ``OSError``, ``StoreError``."""
+        if not (self.root / _MEMBER).exists():
+            store.disk.checkpoint()
+            self._put(_MEMBER, b"")
 
     def _put(self, name: str, data: bytes) -> None:
         directory = self._files.open_directory(self.root)

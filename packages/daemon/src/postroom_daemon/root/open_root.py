@@ -164,6 +164,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, 
         notify_busy("reading the journal")
         recovery = Recovery(store, journal, _quarantine(config, files), idempotency, sources.ids, is_member)
         recovery.run(clock)
+        if is_member:
+            Divergent(settings.journal_root, files).note_member(store)
         policies = Policies(config.defaults, config.queues, config.patterns)
         policies.use_policy_patterns(compiled_policy_patterns(store.facts.get(FACT_POLICY_PATTERNS) or []))
         traffic = _traffic(settings, files)
