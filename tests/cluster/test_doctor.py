@@ -66,6 +66,7 @@ def test_servers_of_a_cluster_that_runs_have_no_error(servers, tmp_path):
                         break
                 assert errors(found) == []
                 assert {one.name for one in found if one.level == "ok"} >= {"replicas", "max_payload", "leader"}
+                assert "clock" not in {one.name for one in found}
             finally:
                 await connection.close()
 

@@ -95,6 +95,9 @@ def test_a_message_that_the_queue_does_not_take_is_refused(client, topic, served
     served.daemon.ask("set_policy", queue=topic, policy={"limits": {"overflow": "dead-letter"}})
     answer = client.post("/api/message/publish", {"topic": topic, "payload": "y"})
     assert answer.status == 422
+    served.daemon.ask("create_queue", queue=topic + ".log", createWith={"kind": "log"})
+    answer = client.post("/api/message/publish", {"topic": topic + ".log", "payload": "y"})
+    assert answer.status == 400
 
 
 def test_a_producer_publishes_over_its_connection(client, topic, served):

@@ -95,7 +95,7 @@ ERROR_CODES = {
     ),
     "ERR_QUEUE_NOT_FOUND": (
         "The command needs an existing queue, and no queue has this name.",
-        "Check the name with list_queues. publish and set_policy create a queue.",
+        "Check the name with list_queues. publish and set_policy create a queue, create_queue also a log.",
     ),
     "ERR_QUEUE_EXISTS": (
         "A queue or log has this name already. Nothing was changed.",

@@ -142,7 +142,7 @@ def status(path: Path, as_json: bool) -> None:
                 f"{one['node']}: {one['role']}, epoch {one['epoch']}, event {one['lastId']}{text and f': {text}'}"
             )
         if not nodes:
-            click.echo("no node answers")
+            click.echo("no node answers: start postroom-cluster run beside each daemon")
     if not any(one["role"] == "leading" for one in nodes):
         sys.exit(1)
 
@@ -182,7 +182,8 @@ def doctor(path: Path, as_json: bool, group_bytes: int) -> None:
 def promote(path: Path) -> None:
     """Let this node lead as soon as it has all groups of the stream.
 
-    The former leader's next append is refused, so that it ends to lead. What it has answered is in the stream.
+    The servers refuse the former leader's next append, so it stops leading. Every request that it answered is in the
+    stream.
     """
 
     async def work(settings: Settings, connection: Client) -> None:

@@ -34,8 +34,8 @@ async def examine(connection: Client, stream: Stream, cluster: str, group_bytes:
     """All findings about servers, stream and nodes. Raises ``StreamUnavailable`` if there is no stream."""
     info = await stream.info()
     findings = [*judge_stream(info), *judge_server(connection, group_bytes)]
-    nodes = await ask_all(connection, cluster)
-    findings += judge_nodes(nodes, int(time.time() * 1000))
+    asked_ms = int(time.time() * 1000)  # they answer at once, and ask_all waits for the last of them
+    findings += judge_nodes(await ask_all(connection, cluster), asked_ms)
     findings += await _sync_intervals(connection)
     return findings
 

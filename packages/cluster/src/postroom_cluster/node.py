@@ -112,7 +112,9 @@ class Node:
     async def _serve_root(self, daemon: Daemon, hello: Hello) -> None:
         """Serve a root from its opening until it is opened again."""
         if hello.node != self.name:
-            raise DaemonGone(f"the daemon is the node {hello.node}, and this process serves {self.name}")
+            raise DaemonGone(
+                f"cluster.node is {self.name}, but the nodeId of the daemon is {hello.node}: set both to one name"
+            )
         author = Author(self.name, self.run_id, hello.root, self._own_address or hello.address)
         self.epoch = max(self.epoch, hello.epoch)
         if self._candidacy and hello.is_leader:

@@ -32,6 +32,11 @@ _MISSED_HEARTBEATS: Final = 3
 #: Bytes of groups that have arrived and were not read.
 _PENDING_BYTES: Final = 64 * 2**20
 _CONTROL: Final = "100"
+#: Texts for errors of JetStream whose own say nothing about a cluster.
+_TEXTS: Final = {
+    10058: "the cluster has a stream already: nodes join it with postroom-cluster run",
+    10059: "the cluster has no stream: has postroom-cluster create run, and are cluster.name and nats.domain right?",
+}
 
 
 class State(NamedTuple):
@@ -197,6 +202,8 @@ def _translated() -> Iterator[None]:
 
 def _text(error: BaseException) -> str:
     if isinstance(error, js_errors.APIError):
+        if error.err_code in _TEXTS:
+            return _TEXTS[error.err_code]
         return f"{error.description} (error {error.err_code})"
     if isinstance(error, js_errors.NoStreamResponseError):
         return "the stream has no leader, or does not exist"

@@ -196,7 +196,7 @@ class ErrorCode(StrEnum):
     QUEUE_NOT_FOUND = (
         "ERR_QUEUE_NOT_FOUND",
         "The command needs an existing queue, and no queue has this name.",
-        "Check the name with list_queues. publish and set_policy create a queue.",
+        "Check the name with list_queues. publish and set_policy create a queue, create_queue also a log.",
     )
     QUEUE_EXISTS = (
         "ERR_QUEUE_EXISTS",

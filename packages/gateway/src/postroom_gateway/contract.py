@@ -157,6 +157,7 @@ class HttpRequest:
 _STATUSES: Final[Mapping[str, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.PARSE_ERROR: 400,
+    ErrorCode.WRONG_KIND: 400,
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.QUEUE_NOT_FOUND: 404,
     ErrorCode.MESSAGE_TOO_LARGE: 413,

@@ -48,6 +48,7 @@ exit status:
   {"ok": false, "command": ..., "error": {"code": ..., "message": ...}}
 data is the data of the answer. code is one of the protocol (ERR_...), or
 CLIENT_TIMEOUT, DAEMON_NOT_RUNNING, REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
+The error of ERR_NOT_LEADER also has data: leader and address.
 
 The message is --message TEXT, --message @FILE (@@ for a leading @), or standard
 input (--message -, or no --message if standard input is not a terminal). It is

@@ -24,7 +24,7 @@ from .arguments import (
     split,
 )
 from .names import directories, with_option_names
-from .output import escape, write, write_bytes
+from .output import cell, escape, write, write_bytes
 from .paging import IRREVERSIBLE, PAGED, next_page, run_all
 from .payload import UsageError, payload_of
 
@@ -240,14 +240,20 @@ def _fail(error, word, as_json):
     """Report an error and return the exit status."""
     code, status = _classify(error)
     message = error.message if isinstance(error, ServerError) else _text_of(error)
+    data = getattr(error, "data", None) or {}
     if as_json:
-        _write_json({"ok": False, "command": word, "error": {"code": code, "message": message}})
+        shown = {"code": code, "message": message}
+        if data:
+            shown["data"] = data
+        _write_json({"ok": False, "command": word, "error": shown})
         return status
     text = with_option_names(_text_of(error))
     advice = ERROR_CODES.get(code)
     write(u"postroom: " + (escape(text) if sys.stderr.isatty() else text), sys.stderr)
     if advice:
         write(u"  " + with_option_names(advice[1]), sys.stderr)
+    for name in sorted(name for name in data if data[name]):
+        write(u"  data.%s: %s" % (name, cell(data[name])), sys.stderr)
     return status
 
 

@@ -142,7 +142,7 @@ def restore(
     if as_json:
         click.echo(json.dumps(_shown(done)))
         return
-    click.echo("\n".join(_lines(done)))
+    click.echo("\n".join(_lines(done, as_member)))
 
 
 def _absolute(path: Path | None) -> Path | None:
@@ -180,13 +180,13 @@ def _shown(done: Restored) -> dict[str, Any]:
     return {"ok": True} | {names.get(name, name): value for name, value in asdict(done).items()}
 
 
-def _lines(done: Restored) -> list[str]:
+def _lines(done: Restored, as_member: bool) -> list[str]:
     from ..maintenance.restore.target import moment
 
     what = f"{counted(done.messages, 'message')} of {counted(done.queues, 'queue')}"
     lines = [
         f"restored to {done.backend}: {what}, as of event {done.event} of {moment(done.wall_ms)}",
-        f"the new root is {done.root}, epoch {done.epoch}",
+        f"{'it goes on as the root' if as_member else 'the new root is'} {done.root}, epoch {done.epoch}",
     ]
     if not done.history_from:
         lines.append("the journal starts from scratch: it has no events from before")
