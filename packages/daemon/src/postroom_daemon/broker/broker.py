@@ -210,8 +210,8 @@ class Broker:
             try:
                 self._do_alone(lambda transaction: transaction.mark(clean=True))
                 break
-            except NotConfirmed as error:
-                log.warning("stopping without a mark: %s", error)
+            except NotConfirmed as unconfirmed:
+                log.warning("stopping without a mark: %s", unconfirmed)
                 break
             except (JournalRefused, StoreFull) as error:
                 log.error("%s", error)
