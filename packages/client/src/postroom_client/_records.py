@@ -1,4 +1,4 @@
-"""Records of logs, and reading a log on and on."""
+"""Records of logs, and following a log."""
 
 from ._batches import encode_items
 from ._codec import decode_body

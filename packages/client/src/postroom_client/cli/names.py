@@ -22,7 +22,7 @@ SUBCOMMANDS = (
     ("activate", "activate", "begin to work on a message whose lease is ordered"),
     ("abandon", "abandon", "give up a message in whatever state: it becomes a dead letter"),
     ("log append", "append", "append records to a log"),
-    ("log read", "read", "show records of a log; with --follow, on and on"),
+    ("log read", "read", "show records of a log; with --follow, also new ones as they come"),
     ("log readers", "list_readers", "list the readers of a log"),
     ("log move-reader", "move_reader", "record up to which position a reader has processed a log"),
     ("log delete-reader", "delete_reader", "delete a reader of a log"),
@@ -84,7 +84,7 @@ GROUPS = {
 #: Further words behind ``log``, which are short for others, and their help.
 LOG_WORDS = (
     ("create", "create a log: short for create-queue --log"),
-    ("tail", "show records on and on: short for log read --follow"),
+    ("tail", "show records, and new ones as they come: short for log read --follow"),
     ("delete", "delete a log with its records: short for delete-queue --discard --log"),
 )
 

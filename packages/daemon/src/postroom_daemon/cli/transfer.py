@@ -291,7 +291,8 @@ def _show_imported(source: Path, check: bool, counts: dict[str, int], unusable: 
     if check:
         click.echo(f"{source}: would import {imported}; {unusable} rows cannot be used")
     else:
-        click.echo(f"{source}: imported {imported}; {unusable} rows cannot be used and are in quarantine")
+        where = " and are in quarantine" if unusable else ""
+        click.echo(f"{source}: imported {imported}; {unusable} rows cannot be used{where}")
 
 
 @click.command()
