@@ -9,8 +9,6 @@ import socket
 import time
 from typing import Any, cast
 
-import pytest
-
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode
 from postroom_gateway.contract import Answer, Daemon, HttpRequest, Principal
@@ -117,11 +115,10 @@ def test_a_node_that_follows_names_the_one_that_leads():
     assert (status["nodeId"], status["role"], status["active"]) == ("2a", "SLAVE", False)
 
 
-@pytest.mark.parametrize("name", ["node/status", "switch/history"])
-def test_a_node_whose_daemon_is_away_says_so(make_gateway, name):
-    gateway = make_gateway(
-        None, "[daemon]\nsocket = 'nowhere'\npatience_seconds = 0\n[doors.simplemq]\nport = 0"
-    ).start()
-    answer = gateway.ask("GET", f"/api/metrics/{name}", door="simplemq")
-    assert answer.status == 200
-    assert b"true" not in answer.body
+def test_a_node_whose_daemon_is_away_says_so(make_gateway):
+    toml = "[daemon]\nsocket = 'nowhere'\npatience_seconds = 0\n[observe]\nport = 0\n[doors.simplemq]\nport = 0"
+    gateway = make_gateway(None, toml).start()
+    for name in ("node/status", "switch/history"):
+        answer = gateway.ask("GET", f"/api/metrics/{name}", door="simplemq")
+        assert answer.status == 200
+        assert b"true" not in answer.body
