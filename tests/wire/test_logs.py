@@ -127,6 +127,8 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     assert raw.stdout == "hello"
     as_json = json.loads(postroom(daemon, "log", "read", "m", "--json").stdout)
     assert as_json["command"] == "log read" and as_json["data"]["count"] == 1
+    postroom(daemon, "log", "append", "m", "--message", "x", "--binary")
+    assert "1 bytes: 78" in postroom(daemon, "log", "read", "m").stdout
     daemon.publish("jobs", "still needed")
     refused = postroom(daemon, "log", "delete", "jobs")
     assert refused.returncode == 1 and "ERR_WRONG_KIND" in refused.stderr

@@ -130,7 +130,10 @@ def export_simplemq(path: Path, directory: Path, topics: tuple[str, ...], princi
     settings = load(path)
     from .doors import export
 
-    for day, number in sorted(asyncio.run(export(settings, principal, topics, directory)).items()):
+    days = asyncio.run(export(settings, principal, topics, directory))
+    if not days:
+        click.echo(f"no messages that {principal} may browse: nothing was written")
+    for day, number in sorted(days.items()):
         click.echo(f"{directory / 'messages' / day / 'messages.json'}: {number} messages")
 
 

@@ -213,7 +213,7 @@ def _describe_records(data):
     for one in data.get("records") or []:
         attributes = one.get("attributes")
         shown = u"-" if attributes in (None, {}, u"{}") else cell(attributes)
-        rows.append([cell(one.get("position")), moment(one.get("wallMs")), shown, cell(one.get("payload"))])
+        rows.append([cell(one.get("position")), moment(one.get("wallMs")), shown, _body(one)])
     if not rows:
         end = cell(data["end"]) if data.get("end") else u"the beginning: it never had a record"
         return u"no records after position %s; the log ends at %s" % (cell(data.get("last")), end)
