@@ -246,7 +246,9 @@ def _absent(session: SparkSession, listed: Any, named: DataFrame) -> list[str]:
     """
     jvm: Any = session.sparkContext._jvm
     texts = getattr(jvm, "org.apache.spark.sql.Encoders").STRING()
-    names = DataFrame(session._jsparkSession.createDataset(jvm.java.util.Arrays.asList(listed), texts).toDF(), session)
+    # Py4J passes no array of strings where Java wants one of objects, as Arrays.asList does.
+    names_in_java = getattr(jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(listed)
+    names = DataFrame(session._jsparkSession.createDataset(names_in_java, texts).toDF(), session)
     file = F.replace(F.col("value"), F.lit(_LOCAL), F.lit(_LOCAL_OF_METADATA))
     absent = names.select(file.alias("file")).join(named.select("file"), "file", "left_anti")
     return sorted(row["file"] for row in absent.collect())
