@@ -80,7 +80,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (SqliteStore, "flush", "store: SQL"),
     (SqliteStore, "begin", _COMMIT),
     (SqliteStore, "commit", _COMMIT),
-    (Broker, "_make_space", "space: is there enough"),
+    (Broker, "make_space", "space: is there enough"),
     (Group, "encode", "journal: encode, checksum"),
     (Journal, "append", "journal: write"),
     (Journal, "sync", "sync: fdatasync"),

@@ -260,6 +260,7 @@ class TheGoldenVectors(unittest.TestCase):
                 self.assertEqual(_codec.decode_response(data, vector["requestId"]), expect["data"])
             except ServerError as error:
                 self.assertEqual((error.code, error.message), (expect["error"]["code"], expect["error"]["message"]))
+                self.assertEqual(error.data, expect["error"].get("data"))
             except BadResponse:
                 self.assertIn("unreadable", expect, vector["name"])
 
