@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from nats.js import api
 
 from postroom_cluster.config.settings import NatsSection
 from postroom_cluster.connection import connect
-from postroom_cluster.doctor import examine, judge_nodes, judge_stream
+from postroom_cluster.doctor import _sync_interval, examine, judge_nodes, judge_stream
+from postroom_cluster.errors import StreamUnavailable
 from tests.cluster.nodes import cluster_of
 
 
@@ -67,6 +69,11 @@ def test_servers_of_a_cluster_that_runs_have_no_error(servers, tmp_path):
                 assert errors(found) == []
                 assert {one.name for one in found if one.level == "ok"} >= {"replicas", "max_payload", "leader"}
                 assert "clock" not in {one.name for one in found}
+                levels = [(await _sync_interval(connection, is_confirmed)).level for is_confirmed in (False, True)]
+                assert levels == ["warning", "ok"], "the servers answer only their system account"
+                assert not await cluster.stream.create("a", 3, 2**30), "it exists already"
+                with pytest.raises(StreamUnavailable, match="has a stream already"):
+                    await cluster.stream.create("b", 3, 2**30)
             finally:
                 await connection.close()
 

@@ -185,3 +185,21 @@ def test_a_follower_applies_groups_tells_what_it_has_and_leads_on(make_bench: Ma
     with pytest.raises(RoleChanged, match="no longer leads"):
         other.turn()
     other.cluster.close()
+
+
+def test_a_second_process_is_refused_while_the_first_one_lives_and_takes_its_place_when_it_is_gone(node: Node) -> None:
+    begin_to_lead(node, 1)
+    with node.answering(confirm):
+        node.open()
+        second = node.connect()
+        assert "node a has a postroom-cluster already" in second.read()[0]["failed"]
+        assert second.read() == ({}, b"")
+        node.bench.publish()
+    assert node.cluster.check_health()["role"] == "leader"
+    second.socket.close()
+    node.peer.socket.close()
+    node.peer = Peer(node.bench.config.settings.ipc_root)
+    with pytest.raises(RoleChanged, match="no longer leads"):
+        node.turn()
+    node.open()
+    assert node.peer.read()[0]["hello"]["role"] == "follower"

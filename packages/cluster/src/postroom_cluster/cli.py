@@ -115,7 +115,9 @@ def create(path: Path, replicas: int, max_bytes: int, no_other_node_leads: bool)
         from .stream import Stream
 
         stream = Stream(connection, settings.cluster.name, settings.nats.domain)
-        await stream.create(settings.cluster.node, replicas, max_bytes)
+        if not await stream.create(settings.cluster.node, replicas, max_bytes):
+            click.echo(f"the stream {stream.name} exists already: nothing was created")
+            return
         click.echo(
             f"created the stream {stream.name} with {replicas} replicas; {settings.cluster.node} will lead first"
         )
@@ -157,7 +159,12 @@ def status(path: Path, as_json: bool) -> None:
     show_default=True,
     help="The daemon's limits.groupBytes.",
 )
-def doctor(path: Path, as_json: bool, group_bytes: int) -> None:
+@click.option(
+    "--sync-always",
+    is_flag=True,
+    help="Confirm that all servers have sync_interval: always. Only a user of their system account can read it.",
+)
+def doctor(path: Path, as_json: bool, group_bytes: int, sync_always: bool) -> None:
     """Check servers, stream and nodes. Exit code 1 if something breaks a promise."""
 
     async def work(settings: Settings, connection: Client) -> list[Any]:
@@ -165,7 +172,7 @@ def doctor(path: Path, as_json: bool, group_bytes: int) -> None:
         from .stream import Stream
 
         name = settings.cluster.name
-        return await examine(connection, Stream(connection, name, settings.nats.domain), name, group_bytes)
+        return await examine(connection, Stream(connection, name, settings.nats.domain), name, group_bytes, sync_always)
 
     findings = _with_connection(path, work)
     if as_json:

@@ -20,6 +20,11 @@ _GROUP_BYTES: Final = 8 * 2**20
 #: Difference (ms) of wall clocks that is worth a word.
 _CLOCKS_MS: Final = 1000
 _OLDEST: Final = (2, 9)
+_UNKNOWN_SYNC: Final = (
+    "only a user of the servers' system account can read it. Check that the configuration of each server has"
+    " jetstream { sync_interval: always }: without it, a power cut of two servers can lose what was acknowledged. If"
+    " all have it, add --sync-always"
+)
 
 
 class Finding(NamedTuple):
@@ -30,13 +35,16 @@ class Finding(NamedTuple):
     text: str
 
 
-async def examine(connection: Client, stream: Stream, cluster: str, group_bytes: int = _GROUP_BYTES) -> list[Finding]:
-    """All findings about servers, stream and nodes. Raises ``StreamUnavailable`` if there is no stream."""
+async def examine(
+    connection: Client, stream: Stream, cluster: str, group_bytes: int = _GROUP_BYTES, sync_always: bool = False
+) -> list[Finding]:
+    """All findings about servers, stream and nodes. ``sync_always``: the operator has checked ``sync_interval``. Raises
+    ``StreamUnavailable`` if there is no stream."""
     info = await stream.info()
     findings = [*judge_stream(info), *judge_server(connection, group_bytes)]
     asked_ms = int(time.time() * 1000)  # they answer at once, and ask_all waits for the last of them
     findings += judge_nodes(await ask_all(connection, cluster), asked_ms)
-    findings += await _sync_intervals(connection)
+    findings.append(await _sync_interval(connection, sync_always))
     return findings
 
 
@@ -124,19 +132,16 @@ def judge_nodes(nodes: list[dict[str, Any]], wall_ms: int) -> list[Finding]:
     return made
 
 
-async def _sync_intervals(connection: Client) -> list[Finding]:
-    """``sync_interval`` of the servers. Only the system account may ask for it."""
-    unknown = Finding(
-        "warning",
-        "sync_interval",
-        "cannot be read with these credentials: check that all servers have sync_interval: always in jetstream {},"
-        " else a power cut of two of them can lose what was acknowledged",
-    )
+async def _sync_interval(connection: Client, is_confirmed: bool) -> Finding:
+    """``sync_interval`` of the servers. Only a user of the system account may ask for it."""
+    name = "sync_interval"
     try:
         answer = await connection.request("$SYS.REQ.SERVER.PING.JSZ", b'{"config":true}', timeout=1.0)
         config = json.loads(answer.data)["data"]["config"]
     except (nats.errors.Error, TimeoutError, KeyError, ValueError):
-        return [unknown]
+        if is_confirmed:
+            return Finding("ok", name, "always, as --sync-always confirms")
+        return Finding("warning", name, _UNKNOWN_SYNC)
     if config.get("sync_always"):
-        return [Finding("ok", "sync_interval", "always")]
-    return [Finding("error", "sync_interval", "not always: a power cut of two servers can lose what was acknowledged")]
+        return Finding("ok", name, "always")
+    return Finding("error", name, "not always: a power cut of two servers can lose what was acknowledged")

@@ -59,9 +59,11 @@ class Stream:
         #: Why nothing was appended or read lately; empty if it was.
         self.problem = ""
 
-    async def create(self, first_node: str, replicas: int, max_bytes: int) -> None:
-        """Create the stream, empty. Raises ``StreamUnavailable``."""
+    async def create(self, first_node: str, replicas: int, max_bytes: int) -> bool:
+        """Create the stream, empty. Return whether it is new: a stream with the same settings stays as it is. Raises
+        ``StreamUnavailable``."""
         with _translated():
+            is_new = not await self._exists()
             await self._jetstream.add_stream(
                 api.StreamConfig(
                     name=self.name,
@@ -76,6 +78,14 @@ class Stream:
                     deny_purge=True,
                 )
             )
+        return is_new
+
+    async def _exists(self) -> bool:
+        try:
+            await self._jetstream.stream_info(self.name)
+        except js_errors.NotFoundError:
+            return False
+        return True
 
     async def info(self) -> api.StreamInfo:
         """What the servers know of the stream. Raises ``StreamUnavailable``."""

@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import time
+from contextlib import closing, suppress
 from selectors import EVENT_READ, BaseSelector
 from typing import Any, Final
 
@@ -176,10 +177,22 @@ class Cluster(Door):
         if uid_of(peer) not in (0, os.geteuid()):
             peer.close()
             return
-        self._drop("another process has connected")
+        if self._peer and not _has_hung_up(self._peer):
+            self._refuse(peer)
+            return
+        self._drop("it was closed")
         self._peer, self._reader, self._problem = peer, FrameReader(_FRAME_BYTES), ""
         self._epoll.register(peer.fileno(), select.EPOLLIN)
         self._hello()
+
+    def _refuse(self, peer: socket.socket) -> None:
+        """Turn a second process away: the first one stays."""
+        node = self._settings.node_id
+        log.warning("a second postroom-cluster was refused: one is connected already")
+        text = f"node {node} has a postroom-cluster already: stop this one, or correct cluster.node and daemon.socket"
+        with closing(peer), suppress(OSError):
+            peer.setblocking(False)
+            peer.sendall(encode_frame(orjson.dumps({"failed": text}), b""))
 
     def _drop(self, why: str) -> None:
         """End the connection, if there is one. A leader follows from its next turn or group on."""
@@ -337,6 +350,13 @@ class Cluster(Door):
             if one:
                 one.close()
         self._epoll.close()
+
+
+def _has_hung_up(peer: socket.socket) -> bool:
+    """Whether the process at the other end has ended, or closed its end."""
+    poll = select.poll()
+    poll.register(peer, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _read(frame: Frame) -> dict[str, Any]:
