@@ -269,6 +269,17 @@ def test_delayed_records_are_appended_when_they_are_due_in_that_order(bench: Ben
     ] * 3
 
 
+def test_a_delayed_record_is_shown_as_body_and_attributes(bench: Bench) -> None:
+    sent = {"message": "hello", "attributes": {"site": "roof"}, "contentType": "text/x"}
+    later = bench.do("append", queue="log", delayMs=1000, **sent)
+    (shown,) = bench.do("browse", queue="log", state="delayed")["messages"]
+    assert (shown["preview"], shown["bytes"]) == ("hello", 5)
+    (whole,) = bench.do("browse", queue="log", state="delayed", fullBodies=True)["messages"]
+    message = bench.do("get_message", messageKey=later["messageKeys"][0])["message"]
+    for one in (whole, message):
+        assert (one["payload"], one["attributes"], one["contentType"]) == ("hello", '{"site":"roof"}', "text/x")
+
+
 def test_a_delayed_record_can_be_purged_and_goes_with_its_log(bench: Bench) -> None:
     key = append(bench, "x", delayMs=1000)["messageKeys"][0]
     bench.do("purge", queue="log", messageKey=key)

@@ -130,6 +130,8 @@ def test_the_command_line_creates_appends_reads_and_deletes(daemon: Daemon) -> N
     postroom(daemon, "log", "append", "m", "--message", "x", "--binary")
     assert "1 bytes: 78" in postroom(daemon, "log", "read", "m").stdout
     daemon.publish("jobs", "still needed")
+    missing = postroom(daemon, "log", "read", "--after", "1")
+    assert missing.returncode == 2 and "the name of the log is missing: postroom log read NAME" in missing.stderr
     refused = postroom(daemon, "log", "delete", "jobs")
     assert refused.returncode == 1 and "ERR_WRONG_KIND" in refused.stderr
     assert daemon.consume("jobs")

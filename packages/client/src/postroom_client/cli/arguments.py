@@ -169,13 +169,18 @@ def _expand(arguments):
 
 def _expand_log(rest):
     """Expand ``log WORD NAME`` to ``log WORD --queue NAME``, and the words create, delete and tail to those that they
-    are short for."""
+    are short for. Raises ``UsageError`` if the name is missing."""
     if rest[:1] == ["pipe"]:
         return ["log"] + rest
     if len(rest) > 1 and not rest[1].startswith("-"):
         rest = [rest[0], "--queue"] + rest[1:]
+    elif rest[:1] and rest[0] in _second_words("log") and not any(one.startswith(_NAMED) for one in rest):
+        raise UsageError("the name of the log is missing: postroom log %s NAME [OPTIONS]" % rest[0])
     return _LOG_WORDS.get(rest[0] if rest else None, ["log"] + rest[:1]) + rest[1:]
 
+
+#: How an option begins with which ``log WORD`` needs no name behind it.
+_NAMED = ("--q", "-h", "--h")
 
 _LOG_WORDS = {
     "create": ["create-queue", "--log"],

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import preview, value_to_wire
+from postroom_common.body import Form, Message, Part, preview, value_to_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import Event
+from postroom_common.log_blocks import open_block
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.principal import account_fields
@@ -155,7 +156,7 @@ def _count_that_fits(entries: list[Entry]) -> int:
 def _browsed(context: Context, entry: Entry, fields: Fields) -> MessageView | dict[str, Any]:
     if fields["fullBodies"]:
         return _complete(context, entry, as_value=False)
-    message = message_of(context, entry)
+    message = _message_of(context, entry)
     if message is None:
         return _facts(context, entry) | {"preview": "", "bytes": 0, "bodyLost": True}
     shown = preview(message.body, fields["previewBytes"]) if message.parts else ""
@@ -163,7 +164,7 @@ def _browsed(context: Context, entry: Entry, fields: Fields) -> MessageView | di
 
 
 def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | dict[str, Any]:
-    facts, message = _facts(context, entry), message_of(context, entry)
+    facts, message = _facts(context, entry), _message_of(context, entry)
     if message is None:
         return facts | {"bodyLost": True}
     view = stored_to_wire(entry, message, as_value, entry.attempt)
@@ -172,6 +173,15 @@ def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | d
         return facts | view.fields | {"payload": None, "attributes": attributes, "parts": [], "bytes": 0}
     view.fields = facts | view.fields | {"bytes": message.size}
     return view
+
+
+def _message_of(context: Context, entry: Entry) -> Message | None:
+    """As ``message_of``; of a record that is appended later, body and attributes."""
+    message, record = message_of(context, entry), context.store.queue(entry.queue)
+    if message is None or record is None or record.log is None:
+        return message
+    part, attributes = open_block(message.body.data)
+    return Message((part,), Part(orjson.dumps(attributes), Form.JSON))
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:
