@@ -17,7 +17,8 @@ def test_messages_are_written_by_day_with_their_states(client, served, topic, tm
     for _ in range(3):
         got = consumer.said()
         consumer.asks("NACK", messageId=got["messageId"], reason="no paper")
-    client.post("/api/message/publish", {"messageId": "leased", "topic": topic, "payload": {"a": 1}})
+    leased = {"messageId": "leased", "topic": topic, "payload": {"a": 1}, "producerInfo": {"producerId": "press-7"}}
+    client.post("/api/message/publish", leased)
     assert consumer.said()["messageId"] == "leased"
     served.daemon.publish(topic, "later", delayMs=3_600_000)
     client.publish(f"{topic}-other", b"\xff")
@@ -40,6 +41,7 @@ def test_messages_are_written_by_day_with_their_states(client, served, topic, tm
         (f"{topic}-other", "PENDING", None, "/w==", None),
     ]
     assert [one["messageId"] for one in found][1:3] == ["leased", "dead"]
+    assert [one["attributes"] for one in found] == [{}, {"producerId": "press-7"}, {}, {}]
 
     everything = CliRunner().invoke(main, command)
     assert everything.exit_code == 0, everything.output

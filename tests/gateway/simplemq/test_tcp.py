@@ -90,6 +90,8 @@ def test_what_cannot_be_stored_is_not_acknowledged(connect, served, topic):
     older = connect()
     older.sendall(old(topic.encode(), b"x"))
     assert read(older, 1) == b"\0"
+    text = f"a message of anonymous:simplemq-tcp for topic {topic!r} was refused"
+    wait_until(lambda: text in served.gateway.log(), "it is logged")
 
 
 def test_what_is_no_frame_closes_the_connection(connect):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from postroom_gateway.dialects.smss.replica import pause_s
 from tests.gateway.conftest import MakeGateway
 from tests.gateway.gateway import Gateway
 from tests.gateway.smss.client import BizError, Connection, Entry, PubClient, alive, block, replica, sub
@@ -131,3 +132,7 @@ def test_d7_a_full_disk_stops_no_stream_and_no_start(disk: Disk, make_daemon: Ma
     assert [one.payload for one in entries(gateway, 0, 3)[1:]] == [block(b"before"), block(b"after")]
     subscriber.close()
     publisher.close()
+
+
+def test_between_rounds_with_news_a_slave_of_many_topics_pauses():
+    assert [round(pause_s(topics), 6) for topics in (0, 200, 2000, 50_000)] == [0, 0.01, 0.1, 0.1]

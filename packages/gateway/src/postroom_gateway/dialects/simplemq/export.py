@@ -105,6 +105,14 @@ def _shown(topic: str, status: str, made: datetime, row: Mapping[str, Any], body
         "attempt": row.get("attempt", 0),
         "header": {"priority": row.get("priority") or 0, "contentType": row.get("contentType") or None},
         **readable,
-        "attributes": row.get("attributes"),
+        "attributes": _object(row.get("attributes")),
         **({"reason": row["reason"]} if row.get("reason") else {}),
     }
+
+
+def _object(attributes: Any) -> Any:
+    """Attributes as an object; a text that is none as it is."""
+    try:
+        return orjson.loads(attributes) if isinstance(attributes, str) else attributes
+    except ValueError:
+        return attributes

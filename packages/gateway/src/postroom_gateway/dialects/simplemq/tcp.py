@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from .messages import Delivered, InvalidMessage, read_raw
 from .options import TCP_NAMES, Options, read_options
 from .strategies import priority_of
 from .topics import Refused, Topics
+
+log = logging.getLogger(__name__)
 
 _ARROW: Final = "->"
 _NAME_LIMIT: Final = 256
@@ -104,6 +107,9 @@ class Conversation:
         except DaemonUnavailable as error:
             outcome, text = "unavailable", str(error)
         if is_old:
+            if text:  # the answer has no place for it
+                account = self._peer.principal.account
+                log.info("a message of %s for topic %r was refused: %s", account, frame.topic, text)
             self._peer.write(FAILED if text else DONE)
         else:
             self._peer.write(encode_business(f"NACK {text}".encode() if text else b"ACK"))

@@ -24,6 +24,9 @@ from .topics import Topic, Topics
 
 #: Pause (s) between two rounds of which the first found nothing.
 _PAUSE_S: Final = 0.5
+#: Pause (s) behind a round with news, for each topic that it has listed, and the longest: the daemon lists all of them.
+_PAUSE_OF_TOPIC_S: Final = 50e-6
+_BUSY_PAUSE_S: Final = 0.1
 #: Records of a topic that are read at once, and their bytes: there may be many topics.
 _PAGE_RECORDS: Final = 100
 _PAGE_BYTES: Final = 16 * 1024
@@ -61,8 +64,7 @@ class Replica:
                 has_news = await self._round()
             except DaemonUnavailable:  # such as while it restarts
                 has_news = False
-            if not has_news:
-                await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s(len(self._known)) if has_news else _PAUSE_S)
             if time.monotonic() - self._written_s >= self._alive_s:
                 self._write(ALIVE)
 
@@ -107,6 +109,11 @@ class Replica:
     def _write(self, data: bytes) -> None:
         self._written_s = time.monotonic()
         self._peer.write(data)
+
+
+def pause_s(topics: int) -> float:
+    """The pause behind a round with news that has listed some topics."""
+    return min(topics * _PAUSE_OF_TOPIC_S, _BUSY_PAUSE_S)
 
 
 class _Free:
