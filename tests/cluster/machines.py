@@ -13,10 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.proxy import Links
 from tests.wire.daemon import Daemon, Sent, wait_until
 from tests.wire.forked import run_command
 
 _CLUSTERS = count(1)
+#: Before other directories in ``PYTHONPATH``, it sets the clock of a process.
+_CLOCK = Path(__file__).parent / "clock"
 #: How long (s) a leader is silent before another machine tries to lead.
 AFTER_S = 1.0
 
@@ -39,6 +42,7 @@ class Machine:
 
     def __init__(self, home: Path, cluster: str, name: str, servers: Sequence[str], after_s: float) -> None:
         self.name = name
+        self.cluster = cluster
         self.home = home
         self.daemon = Daemon(home / name, backend="sqlite")
         self.daemon.environment |= {
@@ -50,7 +54,14 @@ class Machine:
         fields = {"cluster": cluster, "name": name, "after_s": after_s, "servers": json.dumps(list(servers))}
         self.config.write_text(_TOML.format(socket=json.dumps(str(self.daemon.ipc / "cluster.sock")), **fields))
         self.log_path = home / f"{name}.cluster.log"
+        self._environment = dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def set_clock(self, off_s: int) -> None:
+        """The machine's clock is off by so much from its next start on."""
+        path = os.pathsep.join([str(_CLOCK), os.environ.get("PYTHONPATH", "")])
+        for environment in (self.daemon.environment, self._environment):
+            environment |= {"PYTHONPATH": path, "CLOCK_OFF_S": str(off_s)}
 
     def start(self) -> Machine:
         self.daemon.start()
@@ -58,12 +69,17 @@ class Machine:
 
     def start_process(self) -> Machine:
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(self._words("run"), stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._words("run"), stdout=log, stderr=log, env=self._environment)
         return self
 
     def postroomd(self, *words: str) -> str:
         """What a command of ``postroomd`` about its root prints."""
-        done = run_command([*words, "--root", str(self.daemon.root)], self.daemon.environment)
+        command = [*words, "--root", str(self.daemon.root)]
+        if self._environment == os.environ:
+            done = run_command(command, self.daemon.environment)
+        else:  # another clock
+            command = [sys.executable, "-m", "postroom_daemon", *command]
+            done = subprocess.run(command, capture_output=True, env=self.daemon.environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
 
@@ -81,6 +97,13 @@ class Machine:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def stop_process(self) -> int:
+        """End the process beside the daemon in an orderly way; its exit code."""
+        assert self._process
+        self._process.terminate()
+        code, self._process = self._process.wait(), None
+        return code
 
     def freeze(self, is_frozen: bool = True) -> None:
         """Stop both processes, or let them go on."""
@@ -131,11 +154,16 @@ class Machines:
 
 @contextlib.contextmanager
 def machines(
-    servers: Sequence[str], home: Path, *names: str, after_s: float = AFTER_S, start: bool = True
+    servers: Sequence[str],
+    home: Path,
+    *names: str,
+    after_s: float = AFTER_S,
+    start: bool = True,
+    links: Links | None = None,
 ) -> Iterator[Machines]:
-    """A cluster with a stream of its own, started."""
+    """A cluster with a stream of its own, started; its machines reach the servers over ``links``, or directly."""
     cluster = f"m{next(_CLUSTERS)}"
-    made = [Machine(home, cluster, name, servers, after_s) for name in names]
+    made = [Machine(home, cluster, name, links.of(name) if links else servers, after_s) for name in names]
     try:
         wait_until(
             lambda: made[0].command("create", "--no-other-node-leads").returncode == 0, "the servers create the stream"

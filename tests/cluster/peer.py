@@ -38,8 +38,6 @@ class Peer:
         #: Groups that were put aside.
         self.aside: list[bytes] = []
         self.is_leader = False
-        self.followed: list[str | None] = []
-        self.is_silent = False
         #: What the process beside it must never do, and did.
         self.failures: list[str] = []
         self._confirmation: asyncio.Future[None] | None = None
@@ -148,7 +146,6 @@ class Peer:
         elif "apply" in header:
             self._apply(header["apply"], body)
         elif "follow" in header:
-            self.followed.append(header["follow"]["leader"])
             if self.is_leader:
                 self._open_as_follower()
                 self._hello()
@@ -184,8 +181,7 @@ class Peer:
 
     async def _report(self) -> None:
         while True:
-            if not self.is_silent:
-                self._send({"status": {}})
+            self._send({"status": {}})
             await asyncio.sleep(STATUS_S)
 
     def _send(self, header: dict[str, Any], body: bytes = b"") -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Proxy:
@@ -71,3 +76,50 @@ class Proxy:
                     await writer.drain()
         finally:
             writer.transport.abort()
+
+
+class Links:
+    """The ways of several machines to the servers, each with proxies of its own, which a thread serves."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self._ports = [int(url.rpartition(":")[2]) for url in servers]
+        self._proxies: dict[str, list[Proxy]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def of(self, machine: str) -> list[str]:
+        """Make the ways of a machine; return the addresses of the servers, as it is to use them."""
+        self._proxies[machine] = [Proxy(port) for port in self._ports]
+        return [self._run(proxy.start()) for proxy in self._proxies[machine]]
+
+    def cut(self, machine: str) -> None:
+        """End the machine's connections, and refuse new ones until ``pass_on``."""
+        for proxy in self._proxies[machine]:
+            self._do(proxy.cut)
+
+    def hold(self, machine: str, *directions: str) -> None:
+        """Hold back bytes to the servers (``up``), to the machine (``down``), or both, until ``pass_on``."""
+        for proxy in self._proxies[machine]:
+            self._do(proxy.hold, *directions)
+
+    def pass_on(self, machine: str) -> None:
+        for proxy in self._proxies[machine]:
+            self._do(proxy.pass_on)
+
+    def stop(self) -> None:
+        for proxies in self._proxies.values():
+            for proxy in proxies:
+                self._run(proxy.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, function: Callable[..., None], *arguments: str) -> None:
+        async def call() -> None:
+            function(*arguments)
+
+        self._run(call())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

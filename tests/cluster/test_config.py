@@ -51,6 +51,8 @@ def test_paths_are_below_the_files_directory_and_check_config_reads_secrets(tmp_
     os.chmod(secret, 0o600)
     assert sign_in(load(path).nats) == {"user": "u", "password": "a password"}
     assert "node a of cluster plant" in CliRunner().invoke(main, check).output
+    unsure = CliRunner().invoke(main, ["create", "--config", str(path)])
+    assert unsure.exit_code == 2 and "add --no-other-node-leads" in unsure.output
 
 
 def test_tls_is_used_if_an_address_or_a_file_says_so():

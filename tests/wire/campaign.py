@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import platform
@@ -39,17 +38,23 @@ def chaos(options: argparse.Namespace) -> None:
 
 
 def cluster(options: argparse.Namespace) -> None:
-    """Clients publish to a cluster of hand-driven daemons while nodes, links and NATS servers fail."""
-    from tests.cluster.chaos import campaign
+    """Clients publish, lease and acknowledge while machines of a cluster, links and NATS servers fail."""
+    from tests.cluster.faults import campaign
     from tests.cluster.servers import Servers
 
     print(f"cluster: {options.faults} faults, seed {options.seed}")
-    with tempfile.TemporaryDirectory(prefix="postroom-campaign-") as folder:
-        servers = Servers(Path(folder))
-        try:
-            print(asyncio.run(campaign(servers, Path(folder), options.faults, options.seed)))
-        finally:
-            servers.stop()
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
+    servers = Servers(folder)
+    try:
+        print(campaign(servers, folder, options.faults, options.seed))
+    except BaseException:
+        print(f"what is left of it: {folder}", file=sys.stderr)
+        raise
+    finally:
+        servers.stop()
+    shutil.rmtree(folder)
+    print(f"held, {time.monotonic() - began:.1f} s in all")
 
 
 def gateway(options: argparse.Namespace) -> None:

@@ -189,8 +189,8 @@ def doctor(path: Path, as_json: bool, group_bytes: int, sync_always: bool) -> No
 def promote(path: Path) -> None:
     """Let this node lead as soon as it has all groups of the stream.
 
-    The servers refuse the former leader's next append, so it stops leading. Every request that it answered is in the
-    stream.
+    The leader yields; if it does not, the servers refuse its next append, so that it stops leading. Every request that
+    it answered is in the stream.
     """
 
     async def work(settings: Settings, connection: Client) -> None:

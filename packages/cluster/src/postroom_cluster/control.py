@@ -26,8 +26,10 @@ async def answer_questions(connection: Client, cluster: str, node: Node) -> None
     """Answer questions to this node and to all nodes, from now on."""
 
     async def answer(message: Msg) -> None:
-        if message.data == b"promote":
-            node.is_promoted = node.role != "leading"
+        if message.data == b"promote" and (leader := node.promote()):
+            await connection.publish(subject_of(cluster, leader), b"yield")
+        elif message.data == b"yield":
+            node.is_yielding = True
         if message.reply:
             await connection.publish(message.reply, json.dumps(node.status()).encode())
 

@@ -25,6 +25,8 @@ _PAUSE_S: Final = 0.5
 _SEED_PAUSE_S: Final = 2.0
 #: A daemon that has said nothing for so long (s) hangs, at the least: it reports its status each second.
 _HANG_S: Final = 3.0
+#: How often a node that is promoted tries to lead: the leader may append until it has yielded.
+_ATTEMPTS: Final = 5
 #: How often (s) a follower looks whether it should lead.
 _LOOK_S: Final = 0.1
 
@@ -64,8 +66,10 @@ class Node:
         self.position = Position(0, 0)
         self.takeovers = 0
         self.refusals = 0
-        #: Whether an operator has asked for this node to lead.
-        self.is_promoted = False
+        #: How often this node is to try to lead, because an operator has asked for it.
+        self.attempts = 0
+        #: Whether this leader is to follow, because an operator has promoted another node.
+        self.is_yielding = False
         self._heard_s = 0.0
         #: When the stream was created, and the highest sequence of it that was ever seen.
         self._created = ""
@@ -130,6 +134,11 @@ class Node:
             daemon.lead(self.epoch)
         self.role, self.problem = "waiting", "the daemon opens its root"
         await daemon.until_void()
+
+    def promote(self) -> str:
+        """Try to lead, however alive the leader is. Returns the leader, which is to yield; empty: there is none."""
+        self.attempts = 0 if self.role == "leading" else _ATTEMPTS
+        return self.leader if self.attempts else ""
 
     # --- where the node is --------------------------------------------------------------------------------------------
 
@@ -235,7 +244,7 @@ class Node:
         while True:
             await asyncio.sleep(_LOOK_S)
             silent_s = _now() - self._heard_s
-            if not (self.is_promoted or (self.failover.is_automatic and silent_s > patience_s)):
+            if not (self.attempts or (self.failover.is_automatic and silent_s > patience_s)):
                 continue
             await daemon.until_applied(self.position.event_id)
             state = await self._stream.state()
@@ -246,16 +255,16 @@ class Node:
             if not state.last and state.first_node != self.name:
                 continue
             log.warning("no group for %.1f s: this node tries to lead", silent_s)
-            self.is_promoted = False
+            self.attempts = max(0, self.attempts - 1)
             return
 
     # --- to lead ------------------------------------------------------------------------------------------------------
 
     async def _lead(self, daemon: Daemon, author: Author, position: Position) -> None:
         """Append the daemon's groups, and beats between them, until one is refused. Raises what ends it."""
-        self.position = position
+        self.position, self.is_yielding = position, False
         beat_s = self.failover.after_s / 3
-        while True:
+        while not self.is_yielding:
             try:
                 async with asyncio.timeout(beat_s):
                     group = await daemon.group()
@@ -286,7 +295,11 @@ class Node:
                 self.role, self.problem, self.epoch = "leading", "", group.epoch
                 self.leader, self.address = author.node, author.address
                 self.takeovers += 1
+                self.attempts = 0
                 log.warning("this node leads in epoch %d", group.epoch)
+        log.warning("this node no longer leads: an operator has promoted another one")
+        self.leader = self.address = ""
+        daemon.follow("", "")
 
     async def _append(self, daemon: Daemon, author: Author, group: Group) -> int:
         """Append a group; return its sequence. Ends also if the daemon no longer waits for it; a beat, after some

@@ -1,0 +1,106 @@
+"""Clients work on a cluster of real machines while everything fails, one after the other. ``scripts/campaign cluster``
+is the long form, at random."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.cluster.faults import (
+    YEARS_S,
+    Fault,
+    Scene,
+    cut_off_with_a_client,
+    deaf,
+    disk_full,
+    frozen,
+    mute,
+    publish_many,
+    scene,
+    seeded,
+    stream_leader_killed,
+)
+from tests.cluster.machines import Machine, refused
+from tests.wire.daemon import wait_until
+
+
+@pytest.mark.slow
+def test_nothing_that_was_confirmed_is_lost_or_doubled_whatever_fails(servers, tmp_path):
+    with scene(servers, tmp_path, "a", "b", "c") as made:
+        a_leader_is_killed_and_returns_after_many_events(made, *made.cluster)
+        made.begin(clients=3, batch=10)
+        new = followers(made)[-1]
+        with seeded(made, new):
+            new.set_clock(YEARS_S)
+        outcomes = {fault.__name__: late_publish(made, fault) for fault in (frozen, cut_off_with_a_client, mute, deaf)}
+        with stream_leader_killed(made, made.cluster.all[0]):
+            made.go_on()
+        a_full_disk_stops_one_machine(made)
+        assert new.command("promote").returncode == 0
+        made.cluster.leader(new)
+        made.go_on()
+        print(made.end())
+        texts = Counter(
+            one["message"]["parts"][0].get("text") for one in made.cluster.all[0].daemon.events("published")
+        )
+        was_there = {name: texts[name] for name in outcomes}
+        assert was_there == {name: int(not code) for name, code in outcomes.items()}
+        assert outcomes | {"deaf": ""} == dict.fromkeys(outcomes, "ERR_NOT_LEADER") | {"deaf": ""}
+        a_process_ends_in_an_orderly_way(made)
+
+
+def late_publish(made: Scene, fault: Fault) -> str:
+    """Another machine takes over from a leader that then gets a publish; with which error that is refused."""
+    made.go_on()
+    leader = made.cluster.leader()
+    others = [one for one in made.cluster if one is not leader]
+    with fault(made, leader):
+        late = leader.daemon.send("publish", {"queue": "q", "message": fault.__name__})
+        made.cluster.leader(*others)
+    wait_until(leader.daemon.answer_path(late).exists, "it is certain whether it was published")
+    return refused(leader, late)
+
+
+def followers(made: Scene) -> list[Machine]:
+    leader = made.cluster.leader()
+    return [one for one in made.cluster if one is not leader]
+
+
+def a_leader_is_killed_and_returns_after_many_events(made: Scene, a: Machine, b: Machine, c: Machine) -> None:
+    """It puts the group aside that was not confirmed."""
+    assert made.cluster.leader() is a
+    a.daemon.publish("q", "x")
+    made.cluster.agree()
+    answer = b.daemon.answer(b.daemon.send("publish", {"queue": "q", "message": "x"}))["error"]
+    assert (answer["code"], answer["data"]) == ("ERR_NOT_LEADER", {"leader": "a", "address": "a.example:9980"})
+    a.freeze_process()
+    unconfirmed = a.daemon.send("publish", {"queue": "q", "message": "only here"})
+    wait_until(lambda: b"only here" in a.daemon.segments()[-1].read_bytes(), "its journal has it")
+    a.kill()
+    second = made.cluster.leader(b, c)
+    publish_many(made, b, c)
+    a.start()
+    wait_until(lambda: a.role()["leader"] == second.name, "it follows")
+    wait_until(lambda: refused(a, unconfirmed) == "ERR_NOT_LEADER", "it is certain that nothing was changed")
+    (aside,) = json.loads(a.postroomd("divergent", "list", "--json"))["groups"]
+    assert aside["types"] == {"published": 1}
+    assert "only here" in a.postroomd("divergent", "show", aside["name"])
+    made.cluster.agree()
+
+
+def a_full_disk_stops_one_machine(made: Scene) -> None:
+    follower = followers(made)[0]
+    with disk_full(made, follower):
+        wait_until(lambda: not follower.role()["ok"], "health says so")
+        made.go_on()
+    wait_until(lambda: follower.role()["ok"], "it follows again")
+
+
+def a_process_ends_in_an_orderly_way(made: Scene) -> None:
+    statuses = json.loads(made.cluster.all[0].command("status", "--json").stdout)
+    assert [one["role"] for one in statuses].count("leading") == 1
+    assert {one["lastId"] for one in statuses} == {statuses[0]["lastId"]}
+    assert [one.stop_process() for one in made.cluster] == [0, 0, 0]
+    assert made.cluster.all[0].command("status").returncode == 1
