@@ -17,6 +17,7 @@ from postroom_common.events import decode_event, encode_event
 from postroom_daemon.broker.broker import Leader, NotConfirmed
 from postroom_daemon.broker.following import CannotFollow, apply_group
 from postroom_daemon.cli.postroomd import main
+from postroom_daemon.service.fuller_groups import FullerGroups
 from tests.conformance.bench import Bench, exported, seen_in
 from tests.conformance.power_cut import Disk
 from tests.daemon.cluster_nodes import Killed, MakeBench, Stream, divergent, follow, lead, make_node
@@ -266,3 +267,17 @@ def test_what_was_answered_before_a_root_was_a_member_stays_in_its_journal(make_
     bench.close()
     bench.open()
     assert (bench.counts(), divergent(bench).names()) == ({"ready": 1}, [])
+
+
+def test_a_leader_waits_for_those_whom_it_has_just_answered_and_not_for_others() -> None:
+    groups = FullerGroups()
+    assert groups.wait_s(1, 1.0) == 0, "nobody was answered yet"
+    groups.note_group(answered=16, pending=4, took_s=0.008, now_s=1.0)
+    assert groups.wait_s(0, 1.0) == 0, "there is nothing to do"
+    assert groups.wait_s(4, 1.0) == 0.001
+    assert groups.wait_s(19, 1.0035) == pytest.approx(0.0005), "half of the time that the group took"
+    assert groups.wait_s(19, 1.0041) == 0
+    assert groups.wait_s(20, 1.0) == 0, "all are there"
+    groups.note_group(answered=2, pending=0, took_s=5.0, now_s=2.0)
+    assert groups.wait_s(1, 2.0099) > 0
+    assert groups.wait_s(1, 2.0101) == 0, "a slow group is no reason for a long wait"

@@ -123,7 +123,7 @@ class Node:
         self.epoch = max(self.epoch, hello.epoch)
         if self._candidacy and hello.is_leader:
             position, self._candidacy = self._candidacy, None
-            await self._lead(daemon, author, position)
+            await first_of(self._lead(daemon, author, position), daemon.until_void())
         elif hello.is_leader:
             daemon.follow(self.leader, self.address)  # nobody has asked it to lead
         else:
@@ -276,7 +276,7 @@ class Node:
             if group.first != self.position.event_id + 1:
                 raise DaemonGone(f"the leader's group begins with {group.first}, not {self.position.event_id + 1}")
             try:
-                sequence = await self._append(daemon, author, group)
+                sequence = await self._append(author, group)
             except NotAppended as error:
                 self.refusals += 1
                 self.leader, self.address = error.leader, error.address
@@ -301,13 +301,12 @@ class Node:
         self.leader = self.address = ""
         daemon.follow("", "")
 
-    async def _append(self, daemon: Daemon, author: Author, group: Group) -> int:
-        """Append a group; return its sequence. Ends also if the daemon no longer waits for it; a beat, after some
-        time: a leader without a quorum ends to be one also if it has nothing to append. Raises ``NotAppended``."""
-        appending = first_of(self._stream.append(group, author, self.position.sequence), daemon.until_void())
+    async def _append(self, author: Author, group: Group) -> int:
+        """Append a group; return its sequence. A beat is given up after some time: a leader without a quorum ends to
+        be one also if it has nothing to append. Raises ``NotAppended``."""
         try:
             async with asyncio.timeout(self.failover.after_s if group.is_beat else None):
-                return await appending
+                return await self._stream.append(group, author, self.position.sequence)
         except TimeoutError:
             raise NotAppended(f"no quorum: {self._stream.problem}") from None
 

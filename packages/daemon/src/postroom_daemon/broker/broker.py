@@ -158,8 +158,9 @@ class Broker:
         delivery does not count."""
         self._undelivered.extend(answer.leases)
 
-    def run_group(self) -> None:
-        """Decide the next submitted requests, run the periodic tasks, make it all durable, answer.
+    def run_group(self) -> int:
+        """Decide the next submitted requests, run the periodic tasks, make it all durable, answer. Returns how many
+        requests the group had.
 
         Raises one of ``FATAL``: then nobody was answered and the broker must not be used again.
         """
@@ -171,6 +172,7 @@ class Broker:
             self._run(requests, now.engine >= self._tasks_from, now)
         if self._working:
             self._step()
+        return len(requests)
 
     def next_due(self) -> int | None:
         """The engine time at which there is something to do without a request."""
@@ -184,6 +186,11 @@ class Broker:
         if self._undelivered or self._unserved:
             due = 0
         return None if due is None else max(due, self._tasks_from)
+
+    @property
+    def pending(self) -> int:
+        """How many requests are for the next groups."""
+        return self._scheduler.count
 
     @property
     def has_work(self) -> bool:

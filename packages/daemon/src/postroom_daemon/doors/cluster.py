@@ -61,6 +61,7 @@ class Cluster(Door):
         self._files = files
         self._divergent = Divergent(settings.journal_root, files)
         self._root: OpenRoot | None = None
+        self._has_aside = True  # a file of groups that were set aside
         self._epoch = 0  # of the last group that was sent
         self._lead = 0  # the epoch in which the next opening leads; 0: it follows
         self._leads = False
@@ -107,7 +108,7 @@ class Cluster(Door):
     def attach(self, root: OpenRoot) -> None:
         """Begin to serve a root that was opened in the role of ``take_lead``. Raises ``NotConfirmed`` if it may not
         lead after all, ``MustRecover``, and ``OSError`` if the socket cannot be made."""
-        self._root = root
+        self._root, self._has_aside = root, bool(self._divergent.names())
         if self._listener is None:  # not before the root is locked
             self._listener = self._listen()
             self._epoll.register(self._listener.fileno(), select.EPOLLIN)
@@ -273,7 +274,9 @@ class Cluster(Door):
         lines = body.splitlines(keepends=True)
         if of["last"] > root.journal.last_id:
             apply_group(root.broker, lines)
-            self._divergent.forget(lines)
+            if self._has_aside:
+                self._divergent.forget(lines)
+                self._has_aside = bool(self._divergent.names())
             self._groups += 1
         self._pending = of.get("pending", 0)
         self._send({"applied": of["last"]})

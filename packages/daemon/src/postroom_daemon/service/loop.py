@@ -37,6 +37,7 @@ from ..platform.signals import Signals
 from ..root.open_root import OpenRoot, Sources, StartError, open_root
 from ..stores.errors import StoreDamaged, StoreError
 from .checkpoints import Checkpoints
+from .fuller_groups import FullerGroups
 from .reload import Reloading, put_in_force
 from .status_line import StatusLine
 
@@ -198,6 +199,7 @@ class Loop:
         self._next_tick = 0.0
         self._stalled: set[Door] = set()
         self._next_sync = 0.0
+        self._fuller_groups = FullerGroups()
         self._checkpoints = Checkpoints(reloading.config.settings, root)
         self._metrics = MetricsFile(
             reloading.config.settings, lambda: root.vitals.exposition(root.store, root.clock.now())
@@ -240,21 +242,14 @@ class Loop:
         self._checkpoints.make()
 
     def _turn(self, ready: set[Door]) -> None:
-        asked = False
         self._stalled.clear()
-        for door in ready:
-            try:
-                requests = door.collect(self._broker.space_for(door.name))
-            except OSError as error:  # no descriptors, or the disk: retried at the next collection
-                log.error("%s: %s", door.name, error)
-                self._stalled.add(door)
-                continue
-            if requests:
-                self._broker.submit(*requests)
-                asked = True
-        self._broker.run_group()
-        for door in self._doors:
-            door.flush()
+        asked = self._collect(ready)
+        if self._broker.others is None:
+            self._broker.run_group()
+            for door in self._doors:
+                door.flush()
+        else:
+            self._run_group_of_leader()
         if self._metrics.busy:
             self._metrics.step()
         if self._snapshots.busy:
@@ -267,6 +262,39 @@ class Loop:
         if self._now_s >= self._next_tick:
             self._tick()
             self._now_s = self._clock.elapsed_s()
+
+    def _collect(self, ready: set[Door]) -> bool:
+        """Submit the requests that have arrived; return whether there is one."""
+        asked = False
+        for door in ready:
+            try:
+                requests = door.collect(self._broker.space_for(door.name))
+            except OSError as error:  # no descriptors, or the disk: retried at the next collection
+                log.error("%s: %s", door.name, error)
+                self._stalled.add(door)
+                continue
+            if requests:
+                self._broker.submit(*requests)
+                asked = True
+        return asked
+
+    def _collect_within(self, timeout_s: float) -> bool:
+        """As ``_collect``, of the doors that are woken within a time."""
+        return self._collect({key.data for key, _ in self._clock.wait(self._selector, timeout_s) if key.data})
+
+    def _run_group_of_leader(self) -> None:
+        """A group takes a round trip to the others: one that has more requests is worth a short wait."""
+        broker, clock, fuller = self._broker, self._clock, self._fuller_groups
+        while (wait_s := fuller.wait_s(broker.pending, clock.elapsed_s())) and self._collect_within(wait_s):
+            pass
+        began_s = clock.elapsed_s()
+        answered = broker.run_group()
+        for door in self._doors:
+            door.flush()
+        if answered:
+            now_s = clock.elapsed_s()
+            self._collect_within(0.0)
+            fuller.note_group(answered, broker.pending, now_s - began_s, now_s)
 
     def _tick(self) -> None:
         # All doors are collected at a tick, too: the mailbox lists files for which the watch did not fire.
