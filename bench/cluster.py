@@ -58,6 +58,7 @@ def measure(report: Report, size: Size, place: Path) -> None:
     try:
         with _cluster(place, servers) as nodes:
             leader = _leader(list(nodes), nodes)
+            _wait_for_all(place)
             report.section("Three nodes: each answered when the leader and two of three servers have synced it")
             for clients in size.clients:
                 rate = _load(report, nodes[leader][0], clients, size.seconds)
@@ -132,6 +133,19 @@ def _leader(names: list[str], nodes: dict[str, Node]) -> str:
                 client.publish(load.QUEUE, load.MESSAGE)
                 return name
     raise RuntimeError("no node leads")
+
+
+def _wait_for_all(place: Path) -> None:
+    """Wait until all nodes lead or follow, so that no start is measured. Raises ``RuntimeError``."""
+    config = place / f"{_NODES[0]}.toml"
+    command = [sys.executable, "-m", "postroom_cluster", "status", "--json", "--config", str(config)]
+    until = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < until:
+        answer = subprocess.run(command, capture_output=True)
+        nodes = json.loads(answer.stdout) if answer.returncode == 0 else []
+        if len(nodes) == len(_NODES) and not any(one["problem"] for one in nodes):
+            return
+    raise RuntimeError("not all nodes follow")
 
 
 async def _plain(servers: Servers, clients: int, seconds: float) -> tuple[float, list[float]]:
