@@ -228,12 +228,27 @@ def clock_off(scene: Scene, machine: Machine) -> Iterator[None]:
 
 @contextmanager
 def stream_leader_killed(scene: Scene, machine: Machine) -> Iterator[None]:
+    with _servers_killed(scene, asyncio.run(_stream_leader(scene, machine))):
+        yield
+
+
+@contextmanager
+def quorum_lost(scene: Scene, machine: Machine) -> Iterator[None]:
+    """The stream's leader and another server end."""
     one = asyncio.run(_stream_leader(scene, machine))
-    scene.servers.kill(one)
+    with _servers_killed(scene, one, (one + 1) % 3):
+        yield
+
+
+@contextmanager
+def _servers_killed(scene: Scene, *some: int) -> Iterator[None]:
+    for one in some:
+        scene.servers.kill(one)
     try:
         yield
     finally:
-        scene.servers.restart(one)
+        for one in some:
+            scene.servers.restart(one)
 
 
 @contextmanager
@@ -260,7 +275,8 @@ async def _stream_leader(scene: Scene, machine: Machine) -> int:
 #: All of them, for the campaign.
 FAULTS: tuple[Fault, ...] = (
     killed, process_killed, frozen, process_frozen, daemon_frozen, cut_off, cut_off_with_a_client, deaf, mute,
-    disk_full, away_for_many_events, seeded, clock_off, stream_leader_killed, server_frozen,
+    disk_full, away_for_many_events, seeded, clock_off, stream_leader_killed, quorum_lost,
+    server_frozen,
 )  # fmt: skip
 
 
