@@ -128,6 +128,27 @@ def test_the_line_at_the_top_leaves_out_what_matters_least() -> None:
     assert fitted(parts, 6) == " site~"
 
 
+def test_the_line_at_the_top_has_the_role_of_a_node_and_refusals_say_where_the_leader_is() -> None:
+    model = Model()
+    follows = {"ok": True, "leads": 0, "name": "plant", "leader": "b", "address": "b:9980", "epoch": 3, "pending": 12}
+    where = "read-only: this node follows; the leader is b (b:9980)"
+    for number, (check, words, refusal) in enumerate(
+        (
+            ({**follows, "leads": 1, "leader": "a"}, "LEADS epoch 3", ""),
+            (follows, "FOLLOWS b epoch 3 lag 12", where),
+            ({**follows, "ok": False, "error": "seed this node"}, "WAITS epoch 3 lag 12!", where),
+            ({**follows, "leader": ""}, "WAITS epoch 3 lag 12", "read-only: no node of the cluster leads at present"),
+        )
+    ):
+        model.take("health", {"checks": {"cluster": check}}, number)
+        assert Part(2, words) == summary_of(model, None)[0]
+        assert model.member and model.member.refusal() == refusal
+    model.take("health", {"checks": {"cluster": {**follows, "epoch": "many"}}}, 9)
+    assert "malformed" in model.problem
+    model.take("health", {"checks": {"disk": {}}}, 10)
+    assert model.member is None
+
+
 def test_the_number_of_queues_not_shown_is_given() -> None:
     model = Model()
     reported = {"queue": "alarms", "ready": 0, "inflight": 0, "delayed": 0, "dlq": 0}

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from postroom_console.data.actions import pause
 from postroom_console.data.config import Config
 from postroom_console.tui.row_list import RowList
 from postroom_console.tui.screens.message import MessageView
@@ -180,6 +181,29 @@ def test_a_user_who_may_only_look_is_offered_no_action(daemon: Daemon) -> None:
         await desk.sees("EVERYWHERE")
 
     sit_down(daemon, visit, read_only=True)
+
+
+def test_a_node_that_follows_is_read_only_until_it_leads(daemon: Daemon) -> None:
+    check = {"ok": True, "leads": 0, "leader": "b", "address": "b:1", "epoch": 2, "pending": 0}
+
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.sees("alarms", "RUN")
+        assert "RO" not in desk.lines()[0]
+        console = desk.console
+        health = dict(console.model.data("health"))
+        for role, is_offered in (({}, False), ({"leads": 1}, True)):
+            console.model.take("health", {**health, "checks": {"cluster": check | role}}, console.clock())
+            console.refresh_view()
+            await desk.pilot.pause()
+            assert ("LEADS epoch 2" if is_offered else "FOLLOWS b epoch 2 lag 0") in desk.lines()[0]
+            assert ("RO" in desk.lines()[0]) is not is_offered
+            assert bool(console.screen.check_action("pause", ())) is is_offered
+            console.last_message = ""
+            console.propose(pause("alarms", "consume"))
+            assert ("the leader is b (b:1)" in console.last_message) is not is_offered
+
+    sit_down(daemon, visit, size=(120, 40))
 
 
 def test_a_lost_daemon_is_reported_the_last_state_stays_and_the_console_reconnects(daemon: Daemon) -> None:

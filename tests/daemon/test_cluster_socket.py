@@ -96,13 +96,16 @@ def test_a_node_leads_when_it_is_told_to_and_each_group_waits_for_the_peer(node:
     ]
     assert b"".join(lines for _, lines in groups) == node.bench.segments()[0].read_bytes()
     assert node.cluster.check_health() == {
-        "ok": True, "role": "leader", "leader": "a", "leads": 1, "epoch": 1, "pending": 0, "groups": 2,
+        "ok": True, "role": "leader", "name": "", "leader": "a", "address": "", "leads": 1, "epoch": 1, "pending": 0,
+        "groups": 2,
     }  # fmt: skip
-    node.peer.send(follow={"leader": "b", "address": "b:1"})
+    node.peer.send(follow={"leader": "b", "address": "b:1", "cluster": "plant"})
     with pytest.raises(RoleChanged, match="b leads"):
         node.turn()
     node.open()
     assert node.bench.send("publish", queue="q", message="x").answer.error.data == {"leader": "b", "address": "b:1"}  # type: ignore[union-attr]
+    shown = node.cluster.check_health()
+    assert [shown[name] for name in ("role", "name", "leader", "address")] == ["follower", "plant", "b", "b:1"]
     assert node.bench.counts() == {"ready": 1}
 
 

@@ -81,8 +81,9 @@ def put_back(folder: Path) -> list[Path]:
 
 
 def history(folder: Path) -> list[Path]:
-    """Four devices, three days: messages end on other days than they began, slices overlap, a clock is set back, one is
-    put back to what it was, and one reports an event twice."""
+    """Five devices, three days: messages end on other days than they began, slices overlap, a clock is set back, one is
+    put back to what it was, one reports an event twice, and one is a cluster, two of whose nodes report the same
+    events."""
     made = put_back(folder)
     for number in range(2):
         device = Device(f"press-{number}")
@@ -106,7 +107,13 @@ def history(folder: Path) -> list[Path]:
     repeating = Device("repeating")
     repeating.publish("msg:repeated")
     lines = repeating.lines()
-    return [*made, write(folder, "repeating", repeating.name, "0" * 32, [*lines, lines[-1]])]
+    made.append(write(folder, "repeating", repeating.name, "0" * 32, [*lines, lines[-1]]))
+    plant = Device("plant")
+    plant.publish("msg:once")
+    plant.lease("msg:once")
+    made.append(plant.export(folder, header={"node": "b", "role": "follows"}))
+    plant.ack("msg:once")
+    return [*made, plant.export(folder, since=0, header={"node": "a", "role": "leads"})]
 
 
 def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -116,15 +123,15 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
     paths = history(landing)
     at_once = exported(take_in(spark, landing, tmp_path / "a"))
     assert {name: len(rows) for name, rows in at_once.items()} == {
-        "snapshots": 9,
-        "events": 21,
+        "snapshots": 11,
+        "events": 24,
         "conflicts": 4,
-        "messages": 7,
-        "queue_depth": 9,
-        "leases": 2,
+        "messages": 8,
+        "queue_depth": 11,
+        "leases": 3,
         "dead_letters": 2,
-        "consumers": 10,
-        "metrics": 9,
+        "consumers": 12,
+        "metrics": 11,
         "traffic": 4,
     }
     other.mkdir()
@@ -133,11 +140,13 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
         with pytest.raises(Killed):
             take_in(spark, other, tmp_path / "b", killed_at="inventory of files")
         (other / "renamed.jsonl.gz").write_bytes(paths[4].read_bytes())
-        bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[6], paths[3], paths[7], paths[8]])
+        bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[6], paths[3], paths[7], *paths[8:]])
         with pytest.raises(Killed):
             take_in(spark, other, tmp_path / "b", killed_at="messages")
         warehouse = take_in(spark, other, tmp_path / "b")
         assert exported(warehouse) == at_once
+        nodes = warehouse.read(ALL["snapshots"]).where("device = 'plant'").select("node", "role").collect()
+        assert sorted(map(tuple, nodes)) == [("a", "leads"), ("b", "follows")]
         before = {name: warehouse.read(table).count() for name, table in ALL.items()}
         (other / "read me.txt").write_text("not a snapshot")
         assert not is_settled(str(other), str(tmp_path / "b"), "test", reports=False)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from postroom_client import Client
+from postroom_console.data.execution import execute_action
+from postroom_console.data.link import Link, Refused
+from postroom_console.data.updates import Result, Step
 from tests.conformance.cluster_peer import Peer
+from tests.console.exports import export
 from tests.wire.conftest import MakeDaemon
+from tests.wire.daemon import wait_until
 
 
 def confirm_next(peer: Peer) -> bytes:
@@ -14,7 +22,9 @@ def confirm_next(peer: Peer) -> bytes:
     return lines
 
 
-def test_a_member_follows_leads_and_after_a_kill_has_only_what_was_confirmed(make_daemon: MakeDaemon) -> None:
+def test_a_member_follows_leads_and_after_a_kill_has_only_what_was_confirmed(
+    make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
     daemon = make_daemon("--cluster-enabled", "true", backend="sqlite").start()
     peer = Peer(daemon.ipc)
     assert peer.wait_for("hello")[0]["role"] == "follower"
@@ -42,6 +52,18 @@ def test_a_member_follows_leads_and_after_a_kill_has_only_what_was_confirmed(mak
     assert not aside.exists()
     shown = daemon.ask("status", queue="q")
     assert (shown["metrics"]["ready"], shown["stale"], shown["asOfEvent"]) == (2, True, group["last"])
+    with pytest.raises(Refused, match="name of its cluster"):
+        export(daemon.root, tmp_path)
+    peer.send(follow={"leader": "b", "address": "b:9980", "cluster": "plant"})
+    wait_until(lambda: daemon.ask("health")["checks"]["cluster"]["name"] == "plant", "it knows the name")
+    for device in ("", "hall-2"):
+        header = export(daemon.root, tmp_path / f"to-{device}", device=device).header
+        exported = [header[name] for name in ("device", "node", "role", "lastEvent")]
+        assert exported == [device or "plant", "local-01", "follows", group["last"]]
+    link = Link(lambda: Client(str(daemon.ipc)), lambda: False)
+    outcome = execute_action(link, 1, (Step("pause", {"queue": "q", "operation": "consume"}),))
+    link.close()
+    assert (outcome.result, outcome.code, outcome.text) == (Result.REFUSED, "ERR_NOT_LEADER", "b leads: b:9980")
     peer.send(lead={"epoch": 2})
     confirm_next(peer)
     taken = daemon.send("consume_next", {"queue": "q"})

@@ -39,7 +39,8 @@ class Daemon:
     """One connection. A task reads it; whoever waits for something from it gets ``HelloRepeated`` if the daemon has
     opened its root again, and ``DaemonGone`` if the connection has ended."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, cluster: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._cluster = cluster
         self._reader = reader
         self._writer = writer
         self._frames = FrameReader(_FRAME_BYTES)
@@ -60,11 +61,11 @@ class Daemon:
         self._task = asyncio.create_task(self._read())
 
     @classmethod
-    async def connect(cls, path: Path) -> Daemon:
-        """Connect to a socket. Raises ``DaemonGone``."""
+    async def connect(cls, path: Path, cluster: str) -> Daemon:
+        """Connect to a socket, for the cluster of this name. Raises ``DaemonGone``."""
         try:
             async with asyncio.timeout(_CONNECT_S):
-                return cls(*await asyncio.open_unix_connection(path))
+                return cls(cluster, *await asyncio.open_unix_connection(path))
         except (OSError, TimeoutError) as error:
             raise DaemonGone(f"{path}: {getattr(error, 'strerror', None) or 'no answer'}") from None
 
@@ -132,7 +133,8 @@ class Daemon:
 
     def follow(self, leader: str, address: str, problem: str = "") -> None:
         """Let it follow, and refer its clients to a leader; empty: there is none. Its health shows a problem."""
-        self._send({"follow": {"leader": leader or None, "address": address or None, "problem": problem}})
+        place = {"leader": leader or None, "address": address or None}
+        self._send({"follow": {**place, "problem": problem, "cluster": self._cluster}})
 
     async def apply(self, stored: Stored) -> None:
         """Give a follower a group. Waits only for the socket."""

@@ -73,7 +73,7 @@ async def _serve_daemons(settings: Settings, node: Node) -> NoReturn:
     noted = ""
     while True:
         try:
-            daemon = await Daemon.connect(settings.daemon.socket)
+            daemon = await Daemon.connect(settings.daemon.socket, settings.cluster.name)
             log.info("connected to the daemon")
             noted = ""
             try:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 #: Format version of written snapshots. A reader accepts older majors (``upgrade``), refuses newer ones, and ignores
 #: fields and kinds that a newer minor has added.
 FORMAT_MAJOR: Final = 2
-FORMAT_MINOR: Final = 2
+FORMAT_MINOR: Final = 3
 OLDEST_MAJOR: Final = 1
 
 SUFFIX: Final = ".jsonl.gz"
@@ -70,7 +70,7 @@ _I, _N, _S, _B, _C, _J = Type.INTEGER, Type.NUMBER, Type.STRING, Type.BOOLEAN, T
 
 #: The first three fields of every line, in this order: even a line outside its file identifies its snapshot.
 COMMON: Final = _fields(
-    ("device*", _S, "name of the device: `nodeId` of its configuration, or `--device`"),
+    ("device*", _S, "name of the device: `nodeId` of its configuration, that of its cluster, or `--device`"),
     ("snapshot*", _S, "id of the snapshot: 32 random hexadecimal digits"),
     ("kind*", _S, "kind of the line"),
 )
@@ -86,6 +86,8 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("consoleVersion", _S, "version of the console that wrote the file"),
         ("backend", _S, "backend of the daemon: `sqlite`, `filesystem`, `hybrid`"),
         ("durability", _S, "`journal.durability` in force"),
+        ("node", _S, "`nodeId` of the node that it was taken from, if the device is a cluster"),
+        ("role", _S, "role of that node: `leads`, `follows`, or `waits` for a leader"),
         ("status", _S, "health of the daemon: `ok`, `degraded`"),
         ("draining", _B, "whether the daemon is draining: it accepts no new messages"),
         ("wallMs*", _I, "wall clock of the device in Unix milliseconds; may be wrong"),

@@ -123,6 +123,7 @@ def headline(model: Model) -> str:
     state = tr("DRAINING") if health.get("draining") else tr("RUN") if health.get("status") == "ok" else tr("DEGRADED")
     parts = [
         f"{clean(str(health.get('nodeId') or ''))} {state}",
+        *([model.member.words()] if model.member else []),
         queues_words(model) + (f", {trn('{n} paused', '{n} paused', paused)}" if paused else ""),
         f"{tr('dead')} {figure(dead)}{'!' if dead else ''}",
         f"{tr('oldest')} {age(oldest)}",

@@ -16,6 +16,7 @@ from postroom_client import (
     BadResponse,
     DeadlineExpired,
     NoAnswer,
+    NotLeader,
     PostroomError,
     RequestRejected,
     ServerError,
@@ -196,6 +197,9 @@ def _result_of(error: Exception) -> tuple[Result, str, str]:
             return Result.UNKNOWN, error.code, error.message
         case DeadlineExpired():
             return Result.REFUSED, error.code, tr("it was not executed in time, and will not be")
+        case NotLeader():
+            address = str((error.data or {}).get("address") or "")
+            return Result.REFUSED, error.code, f"{error.message}: {address}" if address else error.message
         case ServerError():
             return Result.REFUSED, error.code, error.message
         case BadResponse():

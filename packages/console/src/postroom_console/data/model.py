@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..i18n import tr
+from .member import Member, member_of
 
 #: Answers that a trend shows.
 TREND_POINTS: Final = 60
@@ -99,6 +100,8 @@ class Model:
         self.refusals: dict[str, str] = {}
         self.heard_ms = -1
         self.reconnects = 0
+        #: The node of a cluster that the daemon is; None if it is in no cluster.
+        self.member: Member | None = None
 
     def take(self, name: str, data: Mapping[str, Any], at_ms: int) -> None:
         """Take the answer to the query ``name``. A malformed answer counts as a failure."""
@@ -107,6 +110,8 @@ class Model:
             now = TimedAnswer(dict(data), int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0), at_ms)
             if name == "queues":
                 self._take_queues(before, now)
+            elif name == "health":
+                self.member = member_of(now.data)
         except MALFORMED as error:
             self.fail(name, "", tr("malformed answer: {error}").format(error=repr(error)), at_ms)
             return

@@ -25,7 +25,7 @@ class _Folder(click.Path):
     "--out", type=_Folder(file_okay=False, path_type=Path), default=Path("."), show_default="here",
     help="Folder for the file, created if missing. It also records where --since last continues.",
 )  # fmt: skip
-@click.option("--device", default="", help="Name of the device in the file (default: the daemon's nodeId).")
+@click.option("--device", default="", help="Name of the device in the file (default: nodeId, or the cluster's name).")
 @click.option(
     "--since", default="last", show_default=True, metavar="EVENT|TIME|last",
     help="Where the events begin. last: after the last export into this folder (the first export takes all events). "

@@ -186,7 +186,7 @@ class Exporter:
     def _origin_of(self, queries: Queries, state: DeviceState, folder: ExportFolder) -> SnapshotOrigin:
         """Which root the snapshot is of, and where its events begin."""
         since = self._request.since
-        device = self._request.device or str(state.health.get("nodeId") or "") or self._paths.name
+        device, node = self._device_of(state)
         snapshot = uuid.uuid4().hex
         try:
             epoch = self._journal.wait_for(state.as_of, queries.pause, _JOURNAL_TIMEOUT_S)
@@ -196,7 +196,8 @@ class Exporter:
             head = {}
             with suppress(Refused):  # only the daemon's user may ask
                 head = queries.ask("read_state", {"part": "head"})
-            return SnapshotOrigin(device, snapshot, str(head.get("root", "")), int(head.get("epoch", 0)), since, False)
+            root, epoch = str(head.get("root", "")), int(head.get("epoch", 0))
+            return SnapshotOrigin(device, node, snapshot, root, epoch, since, False)
         last = folder.last(root) if since.is_last else None
         trusted = last.trusted(self._journal) if last else START
         behind = trusted.position if trusted.event else JournalPosition(None, 0)
@@ -204,7 +205,7 @@ class Exporter:
             behind = JournalPosition(None, max(since.event - 1, 0))
         elif since.wall_ms is not None:
             behind = self._journal.position_of_time(since.wall_ms)
-        origin = SnapshotOrigin(device, snapshot, root, epoch, since, True, last, trusted, behind)
+        origin = SnapshotOrigin(device, node, snapshot, root, epoch, since, True, last, trusted, behind)
         if last and origin.was_restored:
             self._warnings.append(
                 f"{self._journal.root} no longer has event {last.point.event} as it was exported: it was restored to "
@@ -212,6 +213,16 @@ class Exporter:
                 "different events with the same ids"
             )
         return origin
+
+    def _device_of(self, state: DeviceState) -> tuple[str, str]:
+        """The names of the device and of the node. The nodes of a cluster have one journal: they are one device."""
+        node = str(state.health.get("nodeId") or "")
+        if state.member is None:
+            return self._request.device or node or self._paths.name, ""
+        device = self._request.device or state.member.cluster
+        if not device:
+            raise Refused("the daemon does not know the name of its cluster: start postroom-cluster, or use --device")
+        return device, node
 
     def _traffic_reader(self, origin: SnapshotOrigin, state: DeviceState) -> TrafficReader:
         root = self._paths.traffic or self._paths.ipc.parent / "traffic"
@@ -248,7 +259,8 @@ class Exporter:
         """Write the file, and remember in the folder how far it goes."""
         self._progress("file", 0)
         origin, events, state = content.origin, content.events, content.state
-        name = file_name(origin.device, origin.root or "unknown", content.last_event, state.wall_ms)
+        whose = f"{origin.device}-{origin.node}" if origin.node else origin.device
+        name = file_name(whose, origin.root or "unknown", content.last_event, state.wall_ms)
         with SnapshotWriter(folder.path, name, origin.device, origin.snapshot) as writer:
             writer.put(Kind.HEADER, header_of(origin, state, events, self._request))
             for kind, lines in chain(

@@ -18,10 +18,12 @@ from .traffic import TrafficPosition
 
 
 class SnapshotOrigin(NamedTuple):
-    """What a snapshot is of, and where its events begin. ``last`` is how far the previous snapshot goes, None without
-    one; ``trusted`` is how far that still holds. Without a readable journal there are no facts about events."""
+    """What a snapshot is of, and where its events begin. ``node`` is empty if the device is no cluster. ``last`` is how
+    far the previous snapshot goes, None without one; ``trusted`` is how far that still holds. Without a readable
+    journal there are no facts about events."""
 
     device: str
+    node: str
     snapshot: str
     root: str
     epoch: int
@@ -71,6 +73,8 @@ def header_of(source: SnapshotOrigin, state: DeviceState, events: EventSlice, re
         "consoleVersion": version("postroom-console"),
         "backend": health.get("backend"),
         "durability": health.get("durability"),
+        "node": source.node or None,
+        "role": state.member.role.value if state.member else None,
         "status": health.get("status"),
         "draining": state.draining,
         "wallMs": state.wall_ms,

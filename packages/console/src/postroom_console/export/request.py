@@ -40,7 +40,7 @@ LAST: Final = Since("last")
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """One export. An empty ``device`` means the daemon's own name; ``max_bytes`` None means no limit."""
+    """One export. An empty ``device`` means the daemon's own name, or its cluster's; ``max_bytes`` None: no limit."""
 
     folder: Path
     device: str = ""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from postroom_common.snapshot import Kind
 
 from ..data.link import Refused
+from ..data.member import Member, member_of
 from .folds import ConsumerFold, DeadLetterFold, LeaseFold, PolicyFold, ReaderFold
 from .journal import Journal, JournalPosition
 from .lines import Fields, of_body, of_lease, of_letter, of_metrics
@@ -53,6 +54,11 @@ class DeviceState:
     def wall_ms(self) -> int:
         """The daemon's wall clock at ``engine_ms``."""
         return int(self.health["timestamp"]) + self.engine_ms - int(self.health["engineNowMs"])
+
+    @property
+    def member(self) -> Member | None:
+        """The node of a cluster that the daemon is; None if it is in no cluster."""
+        return member_of(self.health)
 
     def ask(self, progress: Callable[[str, int], None]) -> None:
         """Query everything, slow answers first. The queues come last, and their event is the snapshot's."""

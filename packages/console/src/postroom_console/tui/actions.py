@@ -38,8 +38,11 @@ class ActionHost(Protocol):
 
     source: Source
     action_log: ActionLog
-    read_only: bool
     last_message: str
+
+    @property
+    def refusal(self) -> str:
+        """Why there are no actions; empty if there are."""
 
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None]) -> Any:
         """Open a dialog; ``callback`` gets its result."""
@@ -68,8 +71,8 @@ class ActionRunner:
         """
         host = self._host
         only_saves = host.source.is_live and all(isinstance(step, Save) for step in plan.steps)
-        if host.read_only and not only_saves:
-            host.say(tr("read-only: no actions"))
+        if host.refusal and not only_saves:
+            host.say(host.refusal)
             return
 
         def answered(agreed: bool | None) -> None:

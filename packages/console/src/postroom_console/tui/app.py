@@ -116,7 +116,7 @@ class Console(App[None]):
         self.terminal: TerminalDriver | None = None
         self.source = source
         self.action_log = log
-        self.read_only = read_only or self.config.read_only or not source.is_live
+        self._is_read_only = read_only or self.config.read_only or not source.is_live
         self.last_message = ""
         self.model = Model()
         self.ring = Ring()
@@ -219,6 +219,16 @@ class Console(App[None]):
             self.screen.refresh_view()
 
     # --- for the screens, see AppProtocol -----------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> str:
+        if self._is_read_only:
+            return tr("read-only: no actions")
+        return self.model.member.refusal() if self.model.member else ""
+
+    @property
+    def read_only(self) -> bool:
+        return bool(self.refusal)
 
     @property
     def is_stale(self) -> bool:

@@ -27,7 +27,6 @@ class AppProtocol(Protocol):
     admin_events: AdminEvents
     action_log: ActionLog
     clock: Callable[[], int]
-    read_only: bool
     last_message: str
     save_root: Path
     skipped_bytes: int
@@ -40,6 +39,10 @@ class AppProtocol(Protocol):
     @property
     def current_mode(self) -> str:
         """The name of the current view."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether there are no actions: the user wants none, it is a recording, or a node that does not lead."""
 
     @property
     def is_stale(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ..data.member import Member
 from ..data.model import Model
 from ..data.text import age, clean, cut, figure, size, width
 from ..data.views import queues_words
@@ -49,11 +50,17 @@ def status_of(model: Model, now_ms: int) -> str:
 
 
 def summary_of(model: Model, event_rate: float | None) -> list[Part]:
-    """The queues, the mailbox, the disk, and the events per second. What is wrong has a lower rank."""
-    parts = [*_queue_parts(model), *_mailbox_parts(model.data("metrics")), *_disk_parts(model.data("health"))]
+    """The node of a cluster, the queues, the mailbox, the disk, and the events per second. What is wrong has a lower
+    rank."""
+    parts = [*_cluster_parts(model.member), *_queue_parts(model)]
+    parts += [*_mailbox_parts(model.data("metrics")), *_disk_parts(model.data("health"))]
     if event_rate is not None:
         parts.append(Part(10, f"{figure(event_rate)} {tr('ev/s')}"))
     return parts
+
+
+def _cluster_parts(member: Member | None) -> list[Part]:
+    return [Part(2, member.words() + ("!" if member.problem else ""))] if member else []
 
 
 def _queue_parts(model: Model) -> list[Part]:

@@ -67,6 +67,7 @@ class Cluster(Door):
         self._leads = False
         self._is_alone = False  # the connection of this leader has ended
         self._leader = Leader()
+        self._cluster = ""  # its name, once the process has said it
         self._pending = self._groups = 0
         self._problem = ""
         self._peer: socket.socket | None = None
@@ -283,6 +284,7 @@ class Cluster(Door):
 
     def _note_leader(self, of: dict[str, Any]) -> None:
         self._leader = Leader(of.get("leader") or "", of.get("address") or "")
+        self._cluster = of.get("cluster") or self._cluster
 
     # --- Door -----------------------------------------------------------------------------------------------------
 
@@ -343,7 +345,8 @@ class Cluster(Door):
         problem = self._problem or ("" if self._peer else f"{_NO_PROCESS}: start it")
         if found and not problem:
             problem = "the store has lost something, see the log: seed this node"
-        role = {"role": "leader" if self._leads else "follower", "leader": self._leader.node, **self.figures()}
+        names = {"name": self._cluster, "leader": self._leader.node, "address": self._leader.address}
+        role = {"role": "leader" if self._leads else "follower", **names, **self.figures()}
         return {"ok": True, **role} if not problem else {"ok": False, "reason": "cluster", "error": problem, **role}
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeGuard
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
+from ...data.member import Member
 from ...data.text import age, clean, figure, fit, size, width
 from ...data.times import moment
 from ...i18n import mark, tr
@@ -55,7 +56,7 @@ class HealthView(View):
             _daemon_line(health, metrics, heard_ms, console.is_stale),
             *_check_lines(health),
             *_metric_lines(metrics, console.wall_ms()),
-            _line(tr("replication"), [tr("not configured")]),
+            _cluster_line(console.model.member),
             self._console_line(),
         ]
         if console.tail_problem:
@@ -119,6 +120,14 @@ def _disk_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator
         yield f"{tr('publish refused below')} {size(int(check.get('reserveBytes') or 0))}"
         if check.get("quarantineBytes"):
             yield f"{tr('quarantine')} {size(int(check['quarantineBytes']))}"
+
+
+def _cluster_line(member: Member | None) -> _Part:
+    if member is None:
+        return _line(tr("replication"), [tr("not configured")])
+    return _line(
+        tr("replication"), [member.cluster, member.words(), member.address, member.problem], bool(member.problem)
+    )
 
 
 def _metric_lines(metrics: Mapping[str, Any], now_ms: int) -> list[_Part]:
