@@ -39,6 +39,23 @@ def device_uses_everything() -> Site:
     return site
 
 
+def device_has_two_nodes() -> Site:
+    """A cluster: both nodes deliver snapshots, and the time of the one that waits goes on without events."""
+    site = Site("well-has-two-nodes")
+    site.hours(1)
+    key = site.new()
+    site.take_in(key)
+    waiting = copy.deepcopy(site)
+    site.wait(1_000)
+    site.ack(key)
+    site.take(node="a", role="leads")
+    waiting.wait(2 * HOUR_MS)
+    waiting.snapshots, waiting.exported = 100, 0
+    waiting.take(node="b", role="waits")
+    site.takes.append(waiting.takes[-1])
+    return site
+
+
 def device_boots_in_order() -> Site:
     site = Site("well-boots")
     site.hours(1)

@@ -56,16 +56,21 @@ _QUEUE: Final = ("device", "root", "queue")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """One row per lease, from the last snapshot that has it."""
+    """One row per lease, from the last snapshot that has it. Only the leader of a cluster ends leases: snapshots of the
+    other nodes do not count, whose time goes on without its events.
+    """
     limits = chosen(THRESHOLDS, given)
     held_ms = F.greatest(F.col("engine_ms") - F.col("leased_engine_ms"), F.lit(0))
     overdue = F.coalesce(F.greatest(F.col("engine_ms") - F.col("until_engine_ms"), F.lit(0)), F.lit(0))
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     whole = Window.partitionBy("device", "root")
-    snapshots = frames["snapshots"].select("device", "root", "snapshot", place.alias("_place"))
+    others = F.coalesce(F.col("role") != "leads", F.lit(False))
+    snapshots = frames["snapshots"].where(~others).select("device", "root", "snapshot", place.alias("_place"))
+    of_others = F.broadcast(frames["snapshots"].where(others).select("device", "snapshot"))
     last = snapshots.withColumn("_last", F.max("_place").over(whole)).where("_place = _last").drop("_place", "_last")
     ended = (
         frames["leases"]
+        .join(of_others, ["device", "snapshot"], "left_anti")
         .withColumns({"held_ms": F.coalesce(held_ms, F.lit(0)), "overdue_ms": overdue, "_place": place})
         .withColumn("leased_engine_ms", F.coalesce("leased_engine_ms", F.lit(0)))
         .groupBy(*KEY)
