@@ -12,7 +12,7 @@ from ..engine.fold import apply_new
 from ..journal.journal import JournalRefused
 from ..model.lifecycle import IllegalTransition
 from ..platform.clock import Now
-from ..stores.errors import NotStored, StoreDamaged, StoreError, StoreFull
+from ..stores.errors import StoreDamaged, StoreError, StoreFull
 from .broker import Broker, MustRecover
 from .engine_state import EngineState
 from .idempotency import key_of_event
@@ -43,12 +43,14 @@ def apply_group(broker: Broker, lines: list[bytes]) -> None:
             journal.roll()
         broker.make_space(events, sum(map(len, lines)))
         places = journal.append(lines, last["id"])
-    except (NotStored, IllegalTransition) as error:
-        _roll_back(state)
-        raise CannotFollow(f"event {events[0]['id']} or one of its group cannot be folded: {error}") from error
+    except StoreDamaged:
+        raise
     except (JournalRefused, StoreFull):
         _roll_back(state)
         raise
+    except (StoreError, IllegalTransition) as error:
+        _roll_back(state)
+        raise CannotFollow(f"event {events[0]['id']} or one of its group cannot be folded: {error}") from error
     journal.sync()
     try:
         store.commit()

@@ -140,12 +140,8 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
 
 def _check_cluster(values: Mapping[str, Any]) -> None:
     """What a member of a cluster cannot do without."""
-    if not values["cluster.enabled"]:
-        return
-    if values["journal.durability"] != "commit":
+    if values["cluster.enabled"] and values["journal.durability"] != "commit":
         raise ConfigurationError("cluster.enabled: journal.durability must be commit")
-    if values["backend"] in ("filesystem", "hybrid"):  # what their files show cannot be taken back with a group
-        raise ConfigurationError(f"cluster.enabled: not with backend {values['backend']}: use sqlite")
 
 
 def _below(root: Path, setting: Setting, value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Groups that a member of a cluster has in its journal and the others do not: they are set aside, one file each.
 
-A leader waits for the others with each group before its store has it: so only the last group can be unconfirmed, and
-the store has nothing to undo. Each file has the lines of one group, under the name ``<epoch>-<first event id>.jsonl``.
+A leader waits for the others with each group before its store has it: so only the last group can be unconfirmed, the
+store has nothing to undo, and a group of which it shows anything is confirmed. Each file has the lines of one group,
+under the name ``<epoch>-<first event id>.jsonl``.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ class Divergent:
         self._files = files
 
     def set_last_group_aside(self, journal: Journal, store: Store, owner: Owner | None) -> None:
-        """After ``open`` of both, and before anything is folded: if the store has not folded the last group, take it
+        """After ``open`` of both, and before anything is folded: if the store shows nothing of the last group, take it
         off the journal. If the others have it after all, it comes back. Raises ``OSError``."""
-        if journal.last_id <= max(store.applied, store.logs.newest()) or not (self.root / _MEMBER).exists():
+        shown = max(store.audit.newest_event(), store.logs.newest())
+        if journal.last_id <= shown or not (self.root / _MEMBER).exists():
             return
         if journal.last_id + 1 in map(_first_of, self.names()):  # a start before this one has cut it here
             return
@@ -47,6 +49,8 @@ class Divergent:
             return
         event, last_id = decode_event(lines[0]), journal.last_id
         first: int = event["id"]
+        if first <= shown:
+            return
         self._put(f"{event['epoch']:010d}-{first:020d}.jsonl", b"".join(lines))
         log.warning("events %d to %d may be unconfirmed: they are in %s", first, last_id, self.root)
         journal.cut(offset, first - 1)

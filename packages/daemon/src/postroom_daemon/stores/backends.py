@@ -50,6 +50,7 @@ def make_store_without_logs(settings: Settings, files: Files, quarantine: Quaran
     }
     if settings.backend == HybridStore.name:
         apart, inline_below = settings.hybrid_payload_root, settings.hybrid_inline_below_bytes
+        options["in_events"] = settings.cluster_enabled  # the others get events, and no files
         return HybridStore(settings.sqlite_db_path, files, apart, inline_below, quarantine, **options)
     return SqliteStore(settings.sqlite_db_path, **options)
 

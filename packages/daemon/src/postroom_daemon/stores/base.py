@@ -220,7 +220,7 @@ class BodyFiles:
     """Bodies in files of their own, to which events refer. This class is for stores that do not have any: events hold
     the bodies, and ``Store.insert`` stores them."""
 
-    #: Whether ``keep`` ever puts a body into a file.
+    #: Whether there are such files.
     separate: ClassVar[bool] = False
 
     def keep(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:

@@ -14,10 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from postroom_common.events import Event, EventType, raw_json
+from postroom_common.protocol import State
+
 from ...config.settings import Settings
 from ...engine.fold import apply
 from ...journal.segments import list_segments, read_requests
 from ...model.lifecycle import IllegalTransition
+from ...model.records import BodyReference, Entry
+from ...observe.state import bodies_in
+from ...observe.state.following import Body
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...root.cpp_data import exists, is_used, places_of
@@ -139,42 +145,44 @@ def dry_run(quarantine_root: Path, settings: Settings, workspace: Path, damaged:
     """Open a store as the next start would make it. ``damaged``: from what can be read of the database copy that
     ``settings`` name; else from nothing. Raises ``StoreError`` if a start would be refused, ``OSError``."""
     files, quarantine = ReadonlyFiles(), RecordingQuarantine(quarantine_root)
+    body = bodies_in(settings.hybrid_payload_root) if settings.cluster_enabled and layout_of(settings).bodies else None
+    settings = replace(settings, cluster_enabled=False)  # else hybrid would write files
     if layout_of(settings).database is None:  # nothing can be salvaged; folded into a database, the result is the same
         settings, damaged = replace(settings, backend=SqliteStore.name), False
     if not damaged:
         settings = replace(settings, sqlite_db_path=workspace / FOLDED_NAME)
     store = make_store_without_logs(settings, files, quarantine)
     try:
-        _make(store, settings.journal_root, damaged)
+        _make(store, settings.journal_root, damaged, body)
     except StoreDamaged:  # the salvaged store is damaged as well: do without it
         store.close()
-        _make(store, settings.journal_root, False)
+        _make(store, settings.journal_root, False, body)
     try:
         yield ReadonlyStore(store, settings, quarantine.noted, files.removed)
     finally:
         store.close()
 
 
-def _make(store: Store, journal: Path, salvage: bool) -> None:
+def _make(store: Store, journal: Path, salvage: bool, body: Body | None) -> None:
     if salvage:
         store.recovery.salvage(next((first for first, _ in list_segments(journal)), None) if journal.is_dir() else None)
     for path in store.disk.files():  # files of the workspace
         path.unlink(missing_ok=True)
     store.open()
     try:
-        _fold(store, journal)
+        _fold(store, journal, body)
     except BaseException:
         store.close()
         raise
 
 
-def _fold(store: Store, journal: Path) -> None:
+def _fold(store: Store, journal: Path, body: Body | None) -> None:
     store.begin()
     requests = read_requests(journal, store.applied + 1, lambda damage: None) if journal.is_dir() else ()
     for count, request in enumerate(requests, 1):
         for event in request.events:
             try:
-                apply(event, store)
+                apply(_in_its_file(event, body) if body else event, store)
             except (NotStored, IllegalTransition):  # an earlier event is missing
                 store.applied = event["id"]
         if count % _BATCH == 0:
@@ -182,3 +190,14 @@ def _fold(store: Store, journal: Path) -> None:
             store.begin()
     store.commit()
     store.recovery.finish_replay(clean=False)
+
+
+def _in_its_file(event: Event, body: Body) -> Event:
+    """An event of a member of a cluster, which has the body of its message, as one that refers to the body's file, if
+    there is one."""
+    if event["type"] != EventType.PUBLISHED or "message" not in event:
+        return event
+    reference = BodyReference.of(raw_json(event["message"]))
+    if body(Entry(event["key"], event["queue"], State.READY, 0, event["id"], 0, 0), reference) is None:
+        return event
+    return {name: value for name, value in event.items() if name != "message"} | {"body": reference.to_json()}

@@ -142,14 +142,22 @@ class Payloads:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def write(self, path: str, body: bytes) -> None:
-        """Write a body. It is not durable before ``sync``. A file that is there already goes to quarantine."""
+        """Write a body. It is not durable before ``sync``. Another file in its place goes to quarantine, unless it is
+        what a crash has left of this one."""
         directory = path.rpartition("/")[0]
         self._make(directory)
         self._unsynced[directory] = None
         try:
             fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
         except FileExistsError:
-            self.set_aside(path, "in the place of a new message's body")
+            found = self._content(path, len(body))
+            if found == body:
+                self._late = True
+                return
+            if found is not None and body.startswith(found.rstrip(b"\0")):
+                self._files.unlink(path, dir_fd=self._fd)
+            else:
+                self.set_aside(path, "in the place of a new message's body")
             fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
         self._new.append(path)
         self._written.append(fd)
@@ -240,6 +248,17 @@ class Payloads:
                 raise UnreadFile(error.errno, error.strerror) from error
             return None
         return body if reference.fits(body) else None
+
+    def _content(self, path: str, expected: int) -> bytes | None:
+        """What a file has, at most one byte more than expected; None if it cannot be read."""
+        try:
+            fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
+            try:
+                return self._read_all(fd, expected)
+            finally:
+                self._files.close(fd)
+        except OSError:
+            return None
 
     def _read_all(self, fd: int, expected: int) -> bytes:
         chunks: list[bytes] = []

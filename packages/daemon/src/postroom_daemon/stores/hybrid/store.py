@@ -1,7 +1,8 @@
 """The hybrid store: index and states in SQLite, each body in a file (or, below a size, in SQLite as well).
 
 A body is durable before the journal refers to it; event and index hold its length and digest, which are compared
-whenever it is read. So what is delivered is what was published, or nothing.
+whenever it is read. So what is delivered is what was published, or nothing. In a member of a cluster the events hold
+the bodies themselves, and a file is durable before the database refers to it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...model.records import BodyReference, Entry
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ..errors import BodyLost, BodyUnread, StoreError, StoreErrors, store_error
+from ..sqlite.changes import NewBody
 from ..sqlite.references import ReferencedBodies, reference_of, reference_value
 from ..sqlite.salvage import SALVAGE_KV
 from ..sqlite.store import PAYLOADS_KV, SqliteStore
@@ -36,7 +38,7 @@ CRASH_FILES_LIMIT = 10_000
 
 class HybridStore(SqliteStore):
     """A SQLite store whose bodies are files below ``payload_root``, apart from those smaller than
-    ``inline_below_bytes``. The other options are those of ``SqliteStore``."""
+    ``inline_below_bytes``. ``in_events``: see ``PayloadBodies``. The other options are those of ``SqliteStore``."""
 
     name: ClassVar[str] = "hybrid"
 
@@ -51,26 +53,31 @@ class HybridStore(SqliteStore):
         msg: str = "msg_index",
         synchronous: str = "NORMAL",
         busy_ms: int = 5000,
+        in_events: bool = False,
     ) -> None:
         payloads = Payloads(files, payload_root, quarantine)
-        bodies = PayloadBodies(payloads, inline_below_bytes)
+        bodies = PayloadBodies(payloads, inline_below_bytes, in_events)
         super().__init__(path, kv, msg, synchronous, busy_ms, bodies)
         bodies.attach(self)
         self.audit = HybridAudit(self, payloads, bodies.index, self.flush)
 
 
 class PayloadBodies(ReferencedBodies):
-    """The bodies of a hybrid store."""
+    """The bodies of a hybrid store. With ``in_events`` the events hold them, too, as in a member of a cluster: ``keep``
+    then leaves them to ``new_row``, which writes the files when the events are folded."""
 
     kind: ClassVar[str] = PAYLOAD
     separate: ClassVar[bool] = True
 
-    def __init__(self, payloads: Payloads, inline_below: int) -> None:
+    def __init__(self, payloads: Payloads, inline_below: int, in_events: bool) -> None:
         self.payloads = payloads
         self._inline_below = inline_below
+        self._in_events = in_events
         self._recent: dict[str, bytes] = {}  # bodies of messages that the database does not have yet
         self._recent_bytes = 0
-        self._removed: list[str] = []  # by the open group
+        self._removed: dict[str, None] = {}  # by the open group
+        self._ended: list[str] = []  # by the last group that had events; only with ``in_events``
+        self._applied = 0  # as of the last commit
         self._leaving: list[str] = []  # by groups that are not committed to the database yet
         #: The directory was created when it was opened.
         self.is_new = False
@@ -88,6 +95,7 @@ class PayloadBodies(ReferencedBodies):
             self.is_new = not self.payloads.root.exists()
             self.payloads.open()
         store = self._store
+        self._applied = store.applied
         known = store.facts.get(PAYLOADS_KV)
         self.is_index_complete = bool(known) and store.facts.get(SALVAGE_KV) is None
         if not known:
@@ -149,11 +157,25 @@ class PayloadBodies(ReferencedBodies):
     # --- writing --------------------------------------------------------------------------------------------------
 
     def keep(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
+        return None if self._in_events else self._write(seq, queue, key, envelope)
+
+    def new_row(self, entry: Entry, envelope: bytes) -> NewBody:
+        reference = None
+        if self._in_events and entry.seq:  # without a number it was salvaged, and has no place of its own
+            reference = self._write(entry.seq, entry.queue, entry.key, envelope)
+        if reference is None:
+            return super().new_row(entry, envelope)
+        return reference_value(reference), PAYLOAD, entry.created_wall
+
+    def _write(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
         if len(envelope) < self._inline_below:
             return None
         born = "" if key.startswith(message_key(queue, "")) else key.partition(":")[2].rpartition(":")[0]
+        path = payload_path(seq, born or queue, key)
+        if path in self._removed:  # a file that is written now would go with the old one
+            return None
         with StoreErrors(self.payloads.root):
-            self.payloads.write(payload_path(seq, born or queue, key), envelope)
+            self.payloads.write(path, envelope)
         self._recent_bytes += len(envelope)
         if self._recent_bytes > _RECENT_BYTES:
             self._forget_recent()
@@ -162,6 +184,10 @@ class PayloadBodies(ReferencedBodies):
         return BodyReference.of(envelope)._replace(queue=born)
 
     def sync(self) -> None:
+        if not self._in_events:  # else it is early enough when the database is about to refer to them
+            self._sync_files()
+
+    def _sync_files(self) -> None:
         with StoreErrors(self.payloads.root):
             self.payloads.sync()
 
@@ -173,9 +199,11 @@ class PayloadBodies(ReferencedBodies):
         # For a body that is not small, not finding a file costs less than asking.
         row = self._store.bodies.row(entry.key) if entry.size < self._inline_below else None
         if row is None or row[1] == PAYLOAD:
-            self._removed.append(self.index.path_of(entry.seq, entry.queue, entry.key))
+            self._removed[self.index.path_of(entry.seq, entry.queue, entry.key)] = None
 
     def flush(self) -> None:
+        if self._in_events:
+            self._sync_files()
         if self._leaving:
             self._store.facts.put(LEAVING_KV, self._leaving)
 
@@ -190,8 +218,12 @@ class PayloadBodies(ReferencedBodies):
     def commit(self) -> None:
         self.payloads.commit()
         self._leaving += self._removed
-        self.remove(self._removed)
-        self._removed.clear()
+        removed, self._removed = list(self._removed), {}
+        if self._in_events and self._store.applied > self._applied:
+            # A start may take the last group off the journal: its messages are then back, until the group is.
+            removed, self._ended = self._ended, removed
+        self._applied = self._store.applied
+        self.remove(removed)
 
     def rollback(self) -> None:
         self.payloads.rollback()

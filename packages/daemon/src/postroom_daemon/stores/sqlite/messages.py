@@ -61,15 +61,17 @@ class SqliteMessages(Several):
         self._count_new(entries)  # first: it may refuse
         group, earlier, as_of = self._group, self._earlier, self._store.folding
         bodies, changed, is_any_gone = group.bodies, group.entries, bool(group.removed or earlier.removed)
+        referenced = self._referenced if kind == MESSAGE else None
         ready: list[Entry] = []
         for entry, envelope in zip(entries, envelopes, strict=True):
             key = entry.key
             if is_any_gone and (key in group.removed or key in earlier.removed):
                 self._unwritten.write()
-            bodies[key] = (envelope, kind, entry.created_wall)
+            row = referenced.new_row(entry, envelope) if referenced else (envelope, kind, entry.created_wall)
+            bodies[key] = row
             changed[key] = (entry, as_of)
             as_of += 1
-            group.bytes += len(envelope)
+            group.bytes += len(row[0])
             if entry.state is _READY:
                 ready.append(entry)
         self._store.folding = as_of - 1

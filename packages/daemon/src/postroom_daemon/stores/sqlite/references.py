@@ -8,6 +8,7 @@ import orjson
 
 from ...model.records import BodyReference, Entry
 from ..base import BodyFiles
+from .changes import MESSAGE, NewBody
 from .rows import value_holds
 
 
@@ -39,6 +40,10 @@ class ReferencedBodies(BodyFiles):
     def read(self, key: str, row: Any) -> bytes:
         """The body to which a row of ``kv`` refers. Raises ``BodyLost``, ``BodyUnread``."""
         raise NotImplementedError
+
+    def new_row(self, entry: Entry, envelope: bytes) -> NewBody:
+        """The row of a new message whose event has its body: with that, or what refers to it. Raises ``StoreError``."""
+        return envelope, MESSAGE, entry.created_wall
 
     def removing(self, entry: Entry) -> None:
         """A message is about to be deleted."""
