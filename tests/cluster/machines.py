@@ -22,8 +22,6 @@ _CLUSTERS = count(1)
 _CLOCK = Path(__file__).parent / "clock"
 #: How long (s) a leader is silent before another machine tries to lead.
 AFTER_S = 1.0
-#: Those of machines that do not use sqlite.
-_BACKENDS = {"b": "hybrid", "c": "filesystem"}
 
 _TOML = """
 [daemon]
@@ -46,9 +44,8 @@ class Machine:
         self.name = name
         self.cluster = cluster
         self.home = home
-        self.daemon = Daemon(home / name, backend=_BACKENDS.get(name, "sqlite"))
+        self.daemon = Daemon(home / name, backend="sqlite")
         self.daemon.environment |= {
-            "POSTROOM_HYBRID_INLINE_BELOW_BYTES": "0",
             "POSTROOM_CLUSTER_ENABLED": "true",
             "POSTROOM_CLUSTER_CONFIRM_MS": "3000",
             "POSTROOM_NODE_ID": name,
