@@ -294,6 +294,8 @@ def campaign(servers: Servers, home: Path, faults: int, seed: int, clients: int 
             with fault(made, machine):
                 time.sleep(made.chance.uniform(0.1, 4.0))
             counted[name] += 1
+            for one in made.cluster:
+                wait_until(lambda one=one: one.role()["ok"], f"{one.name} follows or leads after: {name}")  # type: ignore[misc]
             print(f"\r{sum(counted.values())} faults", end="", flush=True)
         made.go_on()
         figures = made.end()

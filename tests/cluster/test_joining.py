@@ -24,6 +24,21 @@ def test_a_node_that_comes_later_gets_all_groups_and_what_only_it_has_is_put_asi
     asyncio.run(run())
 
 
+def test_a_node_that_was_seeded_within_a_group_takes_the_whole_group(servers, tmp_path):
+    async def run():
+        async with cluster_of(servers, tmp_path, "a", later=("b",)) as cluster:
+            first, seeded = cluster.places
+            await cluster.publish("one")
+            await first.peer.publish("two", "three", "four")
+            await cluster.publish("five")
+            seeded.peer.lines = first.peer.lines[:-2]
+            await seeded.start()
+            assert await cluster.agree() == ["one", "two", "three", "four", "five"]
+            assert not seeded.peer.aside
+
+    asyncio.run(run())
+
+
 def test_a_node_of_another_root_is_never_given_anything(servers, tmp_path):
     async def run():
         async with cluster_of(servers, tmp_path, "a", later=("b",)) as cluster:

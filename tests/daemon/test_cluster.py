@@ -13,10 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postroom_common.errors import ConfigurationError
-from postroom_common.events import decode_event, encode_event
+from postroom_common.events import Event, decode_event, encode_event
 from postroom_daemon.broker.broker import Leader, NotConfirmed
 from postroom_daemon.broker.following import CannotFollow, apply_group
 from postroom_daemon.cli.postroomd import main
+from postroom_daemon.engine.fold import apply_new
 from postroom_daemon.service.fuller_groups import FullerGroups
 from tests.conformance.bench import Bench, exported, seen_in
 from tests.conformance.power_cut import Disk
@@ -68,6 +69,48 @@ def test_a_follower_has_what_its_leader_has_and_leads_on_from_there(make_bench: 
     for bench in (first, second):
         bench.reopen(without_store=True)
     assert exported(first) == exported(second), "each journal alone gives the same state"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_follower_that_has_the_beginning_of_a_group_takes_the_rest_of_it(make_bench: MakeBench, backend: str) -> None:
+    """Like one that was seeded from the backup of a leader at work."""
+    stream = Stream()
+    first, second, other = (make_node(make_bench, backend) for _ in range(3))
+    lead(first, stream, 1)
+    for bench in (second, other):
+        follow(bench, stream)
+    sent = [first.make("publish", queue="q", message=f"message {number}") for number in range(3)]
+    first.run(*sent)
+    group = stream.groups[-1]
+    events = [decode_event(line) for line in group]
+    until = next(at for at, event in enumerate(events) if event["id"] == event["req"] and at > 0) + 1
+    assert 0 < until < len(group)
+    for bench, lines in ((second, group[:until]), (other, [group[0], *another(events[1:until])])):
+        state = bench.live.broker.state
+        state.store.begin()
+        apply_new([decode_event(line) for line in lines], state.store, state.observers)
+        state.journal.append(lines, events[until - 1]["id"])
+        state.journal.sync()
+        state.store.commit()
+    second.reopen()
+    follow(second, stream)
+    first.publish(message="the next one")
+    follow(second, stream)
+    assert exported(second) == exported(first)
+    assert [path.read_bytes() for path in second.segments()] == [path.read_bytes() for path in first.segments()]
+    with pytest.raises(CannotFollow, match="is another one"):
+        follow(other, stream)
+    second.reopen(without_store=True)
+    follow(second, stream)
+    assert exported(second) == exported(first)
+
+
+def another(events: list[Event]) -> list[bytes]:
+    """The lines of these events as another leader might have written them."""
+    return [
+        encode_event({name: value for name, value in event.items() if name != "crc"} | {"wallMs": 1})
+        for event in events
+    ]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -192,8 +235,8 @@ def test_a_follower_accepts_only_what_continues_its_journal(make_bench: MakeBenc
         return [encode_event({name: value for name, value in (last | fields).items() if name != "crc"})]
 
     for lines, text in (
-        (gap, "no group that begins with event"),
-        (stream.groups[0], "no group that begins with event"),
+        (gap, "no group that goes on with event"),
+        (stream.groups[0], "no group that goes on with event"),
         ([], "without events"),
         ([next_group[-1].replace(b"body", b"bodx")], "damaged"),
         (changed(grp=last["id"] + 1), "no group"),

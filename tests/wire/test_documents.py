@@ -186,6 +186,9 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     times = {"retry": {"limit": 1}, "deduplication": {"mode": "window", "windowSec": 0.001}}
     daemon.ask("set_policy", queue="operated", policy=times)
     daemon.ask("create_queue", queue="log", createWith={"kind": "log", "log": {"retentionBytes": 5000}})
+    position = daemon.ask("append", queue="log", message="for a reader")["last"]
+    daemon.ask("move_reader", queue="log", reader="r", position=position)
+    daemon.ask("delete_reader", queue="log", reader="r")
     daemon.ask("set_policy_patterns", patterns=[{"pattern": "^gathered$", "policy": {"gatherWindowSec": 3600}}])
     for _ in range(2):
         daemon.ask("publish", queue="gathered", message="a part")

@@ -35,6 +35,11 @@ class Group:
     crc: str
     lines: bytes = b""
 
+    def crc_at(self, event_id: int) -> str:
+        """The checksum of one of its events; "" if it does not have the event."""
+        lines = self.lines.splitlines(keepends=True)
+        return crc_of(lines[event_id - self.first]) if 0 <= event_id - self.first < len(lines) else ""
+
     @property
     def is_beat(self) -> bool:
         """Whether it has no events."""

@@ -159,7 +159,11 @@ class Node:
         self.epoch = max(self.epoch, last.group.epoch)
         self._note_leader(last.author)
         position = await self._common(daemon, hello, state)
-        if position.event_id < hello.last_id and not hello.is_leader:
+        if (
+            position.event_id < hello.last_id
+            and not hello.is_leader
+            and not await self._ends_within(daemon, hello, position, state)
+        ):
             log.warning(
                 "events %d to %d of this node are not in the stream: they are put aside",
                 position.event_id + 1,
@@ -195,6 +199,17 @@ class Node:
                 " another way: seed this node"
             )
         return Position(low, before)
+
+    async def _ends_within(self, daemon: Daemon, hello: Hello, position: Position, state: State) -> bool:
+        """Whether the daemon has a part of the group behind a position and nothing else, as after a restore from the
+        backup of a leader at work. It takes the whole group."""
+        if position.sequence >= state.last:
+            return False
+        stored = await self._stream.at(position.sequence + 1)
+        if not stored:
+            raise StreamUnavailable(f"the stream has no message {position.sequence + 1}")
+        crc = stored.group.crc_at(hello.last_id)
+        return bool(crc) and await daemon.has(hello.last_id, crc)
 
     # --- to follow ----------------------------------------------------------------------------------------------------
 

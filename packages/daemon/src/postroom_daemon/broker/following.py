@@ -26,13 +26,15 @@ class CannotFollow(PostroomError):
 
 
 def apply_group(broker: Broker, lines: list[bytes]) -> None:
-    """Append a group of the leader to the journal, sync it, and fold it.
+    """Append a group of the leader to the journal, sync it, and fold it. The journal may have the beginning of it: the
+    backup of a leader at work ends between two requests of a group.
 
     Raises ``CannotFollow``; ``JournalRefused`` or ``StoreFull`` if the disk takes nothing; and as ``run_group``.
     """
     state = broker.state
     store, journal = state.store, state.journal
     events = _read(lines, state)
+    lines = lines[-len(events) :]
     last = events[-1]
     if last["engineMs"] > state.clock.now().engine:
         state.clock.resume(None, Now(last["engineMs"], last["wallMs"]))
@@ -70,7 +72,8 @@ def _roll_back(state: EngineState) -> None:
 
 
 def _read(lines: list[bytes], state: EngineState) -> list[Event]:
-    """The events of the lines. Raises ``CannotFollow`` unless they are a group that continues the journal."""
+    """The events of the lines that the journal does not have. Raises ``CannotFollow`` unless they are a group that
+    continues the journal."""
     try:
         events = [decode_event(line) for line in lines]
     except DamagedRecord as error:
@@ -78,15 +81,19 @@ def _read(lines: list[bytes], state: EngineState) -> list[Event]:
     if not events:
         raise CannotFollow("a group without events")
     first, last, expected = events[0], events[-1], state.journal.last_id + 1
+    there = expected - first["id"]  # how many of them the journal has
     dense = all(after["id"] == before["id"] + 1 for before, after in pairwise(events))
-    if first["id"] != expected or not dense or last["id"] != last["grp"] or last.get("gn", 1) != len(events):
-        raise CannotFollow(f"events {first['id']} to {last['id']} are no group that begins with event {expected}")
+    is_whole = dense and last["id"] == last["grp"] and last.get("gn", 1) == len(events)
+    if not (is_whole and 0 <= there < len(events)):
+        raise CannotFollow(f"events {first['id']} to {last['id']} are no group that goes on with event {expected}")
     if first["epoch"] < state.epoch:
         raise CannotFollow(f"event {first['id']} is of epoch {first['epoch']}, and this journal of {state.epoch}")
     roots = {event["root"] for event in events if "root" in event}
     if state.root_id and roots - {state.root_id}:
         raise CannotFollow(f"a group of root {', '.join(roots)}, and this is {state.root_id}")
-    return events
+    if there and state.journal.event(expected - 1) != events[there - 1]:
+        raise CannotFollow(f"event {expected - 1} of this node is another one: this node must be seeded")
+    return events[there:]
 
 
 def _remember(state: EngineState, events: list[Event], places: list[int]) -> None:
