@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,24 @@ def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 -
     kind = Path if isinstance(default, Path) else type(default)
     made: T = field(default=default, metadata={"setting": Setting(key, kind, default, help, **rules)})
     return made
+
+
+@dataclass(frozen=True)
+class LogSection:
+    """``[log]``: the log of this process."""
+
+    log_level: str = setting(
+        "level", "info", "lowest level that is logged", choices=("debug", "info", "warning", "error", "critical")
+    )
+    log_format: str = setting(
+        "format",
+        "auto",
+        "form of the log on standard error; auto chooses by what that is",
+        choices=("auto", "text", "json", "journald"),
+    )
+    log_per_minute: int = setting(
+        "per_minute", 60, "most records of one kind in a minute; 0: no limit", low=0, high=1_000_000
+    )
 
 
 def attributes_of(section: type) -> dict[str, Setting]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from postroom_common.sections import setting
+from postroom_common.sections import LogSection, setting
 
 _ANY_PATH: Final = {"pattern": r"[^\x00-\x1f\x7f]*", "form": "path (a string without control characters), or empty"}
 _NAME: Final = {"pattern": "(?:[A-Za-z0-9_-]{1,64})?", "form": "name of 1 to 64 of A-Z, a-z, 0-9, _ and -"}
@@ -68,24 +68,6 @@ class FailoverSection:
         "how long the leader is silent before another node tries to lead; the same on all nodes",
         low=1.0,
         high=3600.0,
-    )
-
-
-@dataclass(frozen=True)
-class LogSection:
-    """``[log]``: the log of this process."""
-
-    log_level: str = setting(
-        "level", "info", "lowest level that is logged", choices=("debug", "info", "warning", "error", "critical")
-    )
-    log_format: str = setting(
-        "format",
-        "auto",
-        "form of the log on standard error; auto chooses by what that is",
-        choices=("auto", "text", "json", "journald"),
-    )
-    log_per_minute: int = setting(
-        "per_minute", 60, "most records of one kind in a minute; 0: no limit", low=0, high=1_000_000
     )
 
 

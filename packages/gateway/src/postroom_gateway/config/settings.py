@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from postroom_common.sections import setting
+from postroom_common.sections import LogSection, setting
 
 _PORT: Final = {"low": 0, "high": 65535}
 _ANY_PATH: Final = {"pattern": r"[^\x00-\x1f\x7f]*", "form": "path (a string without control characters), or empty"}
@@ -58,24 +58,6 @@ class DaemonSection:
         60.0,
         "how long a request waits for the daemon's answer, beyond a wait for messages",
         **_SECONDS,
-    )
-
-
-@dataclass(frozen=True)
-class LogSection:
-    """``[log]``: the gateway's log."""
-
-    log_level: str = setting(
-        "level", "info", "lowest level that is logged", choices=("debug", "info", "warning", "error", "critical")
-    )
-    log_format: str = setting(
-        "format",
-        "auto",
-        "form of the log on standard error; auto chooses by what that is",
-        choices=("auto", "text", "json", "journald"),
-    )
-    log_per_minute: int = setting(
-        "per_minute", 60, "most records of one kind in a minute; 0: no limit", low=0, high=1_000_000
     )
 
 

@@ -43,7 +43,7 @@ C = TypeVar("C", bound=Candidate)
 
 
 def choose(strategy: Strategy, consumers: Sequence[C]) -> C | None:
-    """The consumer that gets the next message, of those in the order in which they came; None: nobody for now."""
+    """The consumer, of those that are given in order of arrival, that gets the next message; None if none may."""
     if strategy is Strategy.ORDERED and any(one.load for one in consumers):
         return None
     free = [one for one in consumers if one.has_room]
