@@ -262,7 +262,10 @@ def test_d15_a_batch_is_limited_by_its_bytes_too(publisher, topic, connect):
 
 
 def test_d16_idle_connections_write_nothing_to_the_log(served, connect, topic):
-    before = served.gateway.log()
+    def logged() -> list[str]:  # but for another link to the daemon, which is made when many wait at once
+        return [line for line in served.gateway.log().splitlines() if '"connected to the daemon' not in line]
+
+    before = logged()
     connections = [connect() for _ in range(20)]
     for number, one in enumerate(connections):
         assert one.ask(alive()).code == ALIVE
@@ -272,7 +275,7 @@ def test_d16_idle_connections_write_nothing_to_the_log(served, connect, topic):
     lively.send(sub(topic.encode(), b"lively"))
     while time.monotonic() - began_s < 1.0:
         assert lively.receive("push").code == ALIVE
-    assert served.gateway.log() == before
+    assert logged() == before
 
 
 def test_a_stop_of_the_gateway_waits_for_no_ack(daemon: Daemon, make_gateway):
