@@ -58,20 +58,26 @@ class WebSocketPeer:
             **(headers or {}),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        self.socket.sendall(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
-        self.head = self._read_until(b"\r\n\r\n").decode()
-        status = int(self.head.split()[1])
-        if status != 101:
-            with self.socket:
-                raise Refused(status, self.head, self._read_rest().decode())
-        accept = base64.b64encode(hashlib.sha1(_KEY.encode() + _MAGIC).digest()).decode()
-        assert f"Sec-WebSocket-Accept: {accept}\r\n" in self.head
+        try:
+            self._shake_hands(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
+        except BaseException:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> WebSocketPeer:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.socket.close()
+
+    def _shake_hands(self, request: bytes) -> None:
+        self.socket.sendall(request)
+        self.head = self._read_until(b"\r\n\r\n").decode()
+        status = int(self.head.split()[1])
+        if status != 101:
+            raise Refused(status, self.head, self._read_rest().decode())
+        accept = base64.b64encode(hashlib.sha1(_KEY.encode() + _MAGIC).digest()).decode()
+        assert f"Sec-WebSocket-Accept: {accept}\r\n" in self.head
 
     # --- frames -------------------------------------------------------------------------------------------------------
 

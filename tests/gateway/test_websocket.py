@@ -204,9 +204,9 @@ def test_a_large_message_has_time_for_each_of_its_pieces(daemon, make_gateway):
 
 
 def test_a_heartbeat_pings_and_a_peer_that_is_silent_is_closed(daemon, make_gateway):
-    gateway = make_gateway(daemon, DOOR + "[doors.mq-websocket.options]\nheartbeat_seconds = 0.1\n").start()
+    gateway = make_gateway(daemon, DOOR + "[doors.mq-websocket.options]\nheartbeat_seconds = 0.6\n").start()
     with WebSocketPeer(gateway) as peer, WebSocketPeer(gateway) as silent:
-        for _ in range(10):
+        for _ in range(5):
             assert peer.receive() == Frame(PING, b"")
             peer.send(b"", PONG)
         with pytest.raises(ConnectionError):

@@ -30,7 +30,7 @@ def test_header_fields_that_the_configuration_names_come_back(daemon, make_gatew
 
 def test_parts_of_a_compound_message_have_their_own_header_fields(daemon, make_gateway):
     gateway = make_gateway(daemon, DOOR.format('preserve_headers = ["x-foo"]')).start()
-    gateway.ask("PATCH", "/properties/acc", b'{"accum":1}', {"Content-Type": "application/json"})
+    gateway.ask("PATCH", "/properties/acc", b'{"accum":3}', {"Content-Type": "application/json"})
     gateway.ask("POST", "/messages/acc", b"one", {"X-Foo": "1"})
     gateway.ask("POST", "/messages/acc", b"two", {"X-Foo": "2"})
     body = gateway.ask("GET", "/messages/acc?t=20").body

@@ -83,7 +83,7 @@ def test_a_large_object_of_the_new_specification_is_converted_while_others_go_on
 
 
 def test_a_compound_message_is_a_package(gateway, client):
-    client.call("update_props", "pack", {"pack": 2})
+    client.call("update_props", "pack", {"pack": 4})
     assert client.call("push", "pack", {"n": 1}) == "packing started"
     assert gateway.ask("POST", "/messages/pack", b"two", {"content-type": "text/plain"}).body == b'{"accum":"yes"}'
     assert client.call("push", "pack", 3) == "packed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,6 @@ STEP_MS = 10
 #: How much longer or shorter a wait may be than the recorded one, which includes what the network and the server took.
 TOLERANCE_MS = 50
 LONGEST_MS = 5_000
-#: How long an answer may take once its time has come, before more time passes.
-SOON_S = 0.02
 
 #: The headers that describe a message, in their order.
 MESSAGE_HEADERS = ("queue-name", "message-id", "message-type", "retry-remaining")
@@ -97,24 +95,22 @@ class HttpReplay:
         pending = self._pool.submit(self._send, exchange)
         if "took-ms" not in exchange:
             return pending.result(PATIENCE_S), 0
-        wait_until(lambda: self._gateway.metric("postroom_gateway_waiting_requests") == 1, "the request waits")
+        wait_until(self._waits, "the request waits")
         passed_ms = 0
-        patient_from_ms = exchange["took-ms"] - 2 * TOLERANCE_MS  # what came before is noticed then, and is too early
-        while not self._is_done(pending, SOON_S if passed_ms >= patient_from_ms else 0):
+        close_from_ms = exchange["took-ms"] - 2 * TOLERANCE_MS  # what came before is noticed then, and is too early
+        while self._waits() if passed_ms >= close_from_ms else not pending.done():
             assert passed_ms < LONGEST_MS, exchange["request"]
             if during and passed_ms == during["during-next-ms"]:
                 self._compare(during, self._send(during))
             else:
                 passed_ms += STEP_MS
                 self._daemon.advance(STEP_MS)
-        return pending.result(), passed_ms
+        return pending.result(PATIENCE_S), passed_ms
 
-    def _is_done(self, pending: Future[Answer], soon_s: float) -> bool:
-        try:
-            pending.result(soon_s)
-        except TimeoutError:
-            return False
-        return True
+    def _waits(self) -> bool:
+        """Whether the daemon owes an answer. It answers what is due before it says that time has passed, and the
+        gateway reads that before it is asked."""
+        return self._gateway.metric("postroom_gateway_waiting_requests") == 1
 
     def _send(self, exchange: Exchange) -> Answer:
         method, path = self._ids.replace(exchange["request"].encode()).decode().split(" ")

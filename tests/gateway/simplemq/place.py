@@ -48,5 +48,5 @@ interval_seconds = 0.2
 [doors.simplemq-lively]
 dialect = "simplemq"
 port = 0
-options = {heartbeat_seconds = 0.5}
+options = {heartbeat_seconds = 0.8}
 """

@@ -228,6 +228,18 @@ class Connection:
             raise BizError(response.data.decode() or "unknown err")
         return response
 
+    def begins(self, request: bytes) -> None:
+        """Subscribe at a door that gives signs of life often, and see the first: what others do is behind it."""
+        self.send(request)
+        assert self.receive("push").code == ALIVE
+
+    def end(self) -> int:
+        """The code of the next response that is no sign of life."""
+        while True:
+            response = self.receive("push")
+            if response.code != ALIVE:
+                return response.code
+
     def push(self) -> Response:
         """The next push, behind signs of life. Raises ``BizError`` and ``WrongCode``."""
         while True:

@@ -48,12 +48,12 @@ def read_all(port: int, topic: str, number: int, who: bytes = b"reads all") -> l
 
 def test_d1_the_deletion_of_a_topic_with_subscribers_stops_no_write(publisher, topic, connect):
     publisher.create(topic + "-other")
-    subscribers = [connect() for _ in range(3)]
+    subscribers = [connect("smss-lively") for _ in range(3)]
     for number, one in enumerate(subscribers):
-        one.send(sub(topic.encode(), b"w%d" % number))
+        one.begins(sub(topic.encode(), b"w%d" % number))
     publisher.delete(topic)
     publisher.publish(topic + "-other", b"x")
-    assert [one.receive("push").code for one in subscribers] == [SUB_END] * 3
+    assert [one.end() for one in subscribers] == [SUB_END] * 3
 
 
 def test_d2_a_subscriber_that_is_working_stops_no_write_and_gets_the_end_after_its_ack(publisher, topic, connect):
@@ -150,9 +150,10 @@ def test_d9_a_connection_is_usable_after_its_subscription(publisher, topic, conn
         connection.push()
         connection.ack(code)
     publisher.create(topic + "-end")
-    connection.send(sub((topic + "-end").encode(), b"w"))
+    connection = connect("smss-lively")
+    connection.begins(sub((topic + "-end").encode(), b"w"))
     publisher.delete(topic + "-end")
-    assert connection.receive("push").code == SUB_END
+    assert connection.end() == SUB_END
     assert [connection.ask(alive()).code for _ in range(2)] == [ALIVE, ALIVE]
 
 

@@ -157,11 +157,11 @@ def test_a_client_that_does_not_ack_in_time_is_closed(publisher, topic, connect)
     publisher.publish(topic, b"x")
     for timeout_s, least_s in ((0.3, 0.3), (None, 3.0)):
         connection = connect()
+        began_s = time.monotonic()
         connection.send(sub(topic.encode(), b"w", 0, 1, timeout_s))
         connection.push()
-        began_s = time.monotonic()
         assert connection.is_closed()
-        assert least_s - 0.05 <= time.monotonic() - began_s < least_s + 10
+        assert least_s <= time.monotonic() - began_s
 
 
 def test_what_is_no_ack_closes_the_connection(publisher, topic, connect):
@@ -229,7 +229,7 @@ def test_a_deletion_ends_the_subscriptions_of_the_topic_and_no_other(publisher, 
 
 
 def test_a_topic_that_expires_ends_its_subscriptions(served, publisher, connect):
-    policy = {"kind": "log", "log": {"expireAtMs": int(time.time() * 1000) + 1500}}
+    policy = {"kind": "log", "log": {"expireAtMs": int(time.time() * 1000) + 3000}}
     served.daemon.ask("create_queue", queue="short", createWith=policy)
     connection = connect()
     connection.send(sub(b"short", b"w"))

@@ -21,7 +21,7 @@ def own(daemon, make_gateway, clients) -> Iterator[Queue]:
 
 
 def test_a_draft_that_is_not_ready_in_time_is_removed(queue):
-    queue.configure(draftingTimeout=200)
+    queue.configure(draftingTimeout=1500)
     message = queue.draft("a", "b")
     queue.call("setMessageSlot", message, "a", 1)
     wait_until(lambda: queue.peek(message) is None, "the draft is gone")
