@@ -98,8 +98,8 @@ def test_an_interrupted_command_says_how_much_is_done_and_how_to_continue(daemon
 
 
 def test_a_command_without_an_answer_says_how_much_is_done_and_how_to_continue(daemon: Daemon) -> None:
-    bury(daemon, "q", 30)
-    words = ("reprocess", "--queue", "q", "--rate", "10", "--timeout", "500")
+    bury(daemon, "q", 300)
+    words = ("reprocess", "--queue", "q", "--rate", "10", "--timeout", "2000")
     process = subprocess.Popen(command(daemon, *words), stderr=subprocess.PIPE, text=True)
     daemon.wait(lambda: daemon.counts("q").get("ready", 0) > 3, "some are ready again")
     daemon.freeze()
@@ -108,7 +108,7 @@ def test_a_command_without_an_answer_says_how_much_is_done_and_how_to_continue(d
     assert process.returncode == 3
     rest = shlex.split(reported.partition("continue with: ")[2].partition("\n")[0].replace("--rate 10", ""))
     postroom(daemon, *rest[1:])
-    assert daemon.counts("q") == {"ready": 30}
+    assert daemon.counts("q") == {"ready": 300}
 
 
 @pytest.mark.parametrize(("answer", "left", "status"), [("no", 2, 1), ("yes", 0, 0)])

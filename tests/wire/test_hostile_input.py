@@ -74,7 +74,7 @@ def test_an_invalid_request_is_rejected_with_a_reason_and_its_bytes(daemon: Daem
     for what, (data, said) in UNREADABLE.items():
         assert said in daemon.reason(names[what]), what
         assert (daemon.dead / names[what]).read_bytes() == data, what
-    assert not list(daemon.requests.iterdir())
+    daemon.wait(lambda: not list(daemon.requests.iterdir()), "all files are gone")
     assert sorted(p.name for p in daemon.responses.iterdir()) == ["wire"], "somebody was answered"
     assert not list(daemon.root.parent.rglob("*escaped*"))
     assert daemon.ask("metrics")["mailbox"]["dead"] == len(UNREADABLE)
@@ -221,7 +221,7 @@ def test_a_file_that_is_not_regular_is_rejected_at_once(daemon: Daemon) -> None:
     still_serves(daemon)
     for what, (_, said) in STRANGE.items():
         assert said in daemon.reason(names[what]), what
-    assert not list(daemon.requests.iterdir())
+    daemon.wait(lambda: not list(daemon.requests.iterdir()), "all files are gone")
 
 
 def test_directories_named_like_requests_are_renamed_in_place(daemon: Daemon) -> None:
@@ -325,9 +325,12 @@ def test_strange_names_are_served_or_set_aside_like_any_other(daemon: Daemon, go
     if good:
         assert len(list((daemon.responses / "bad").iterdir())) == len(NAMES)
     else:
-        kept = os.listdir(os.fsencode(daemon.dead))
-        assert sum(name.endswith(b".reason") for name in kept) == len(NAMES)
-        assert sum(not name.endswith(b".reason") for name in kept) == len(NAMES)
+
+        def kept(are_reasons: bool) -> int:
+            return sum(name.endswith(b".reason") is are_reasons for name in os.listdir(os.fsencode(daemon.dead)))
+
+        daemon.wait(lambda: kept(are_reasons=True) == len(NAMES), "each has its reason")
+        assert kept(are_reasons=False) == len(NAMES)
     still_serves(daemon)
 
 

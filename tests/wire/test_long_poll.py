@@ -56,8 +56,8 @@ def test_the_deadline_ends_the_wait_with_null(daemon: Daemon) -> None:
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
 def test_a_restart_does_not_renew_the_wait(daemon: Daemon, kill: bool) -> None:
     """It is over before that of one who comes after the restart and waits a little less than it did at first."""
-    began = time.monotonic()
     sent = wait_for(daemon, "q", wait_ms=4000)
+    began = time.monotonic()
     daemon.kill() if kill else daemon.stop()
     wait_until(lambda: time.monotonic() > began + 2, "half of the wait is over")
     daemon.start()
@@ -130,8 +130,9 @@ def test_a_delayed_message_wakes_when_it_is_due(daemon: Daemon) -> None:
 def test_a_lease_that_ends_wakes_the_next_consumer(daemon: Daemon) -> None:
     daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.01}})
     daemon.publish("q", "twice")
-    daemon.consume("q", visibilityTimeoutSec=0.3)
+    delivery = daemon.consume("q")
     sent = wait_for(daemon, "q")
+    daemon.settle("extend_lease", delivery, visibilityTimeoutSec=0.02)
     answer = daemon.answer(sent)["data"]
     assert (answer["message"]["payload"], answer["message"]["attempt"]) == ("twice", 2)
 
@@ -187,7 +188,7 @@ def test_a_client_that_was_killed_gets_no_message_and_the_next_one_does(daemon: 
     daemon.publish("q", "to the living")
     assert payload(daemon, alive) == "to the living"
     assert not daemon.answer_path(dead).exists()
-    assert not (daemon.requests / dead.name).exists()
+    daemon.wait(lambda: not (daemon.requests / dead.name).exists(), "its request is gone")
     (leased,) = daemon.events("leased")
     assert leased["by"]["request"] == alive.request_id
 
