@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ class Desk:
         await self.waits(
             lambda: len(self.console.screen.query_one(f"#{rows}", RowList).rows) >= number, f"{rows} has rows"
         )
+
+    async def has_published(self, number: int) -> None:
+        """Wait until the tail has so many publishes: their requests, too, which come later than their events."""
+
+        def have_come() -> bool:
+            kinds = Counter(record.kind for _, record in self.console.ring.shown)
+            return kinds["published"] == kinds["publish"] == number
+
+        await self.waits(have_come, f"{number} publishes have come")
 
     async def sees_no(self, text: str) -> None:
         await self.waits(lambda: text not in self.text(), f"{text!r} is no longer shown")
