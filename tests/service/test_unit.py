@@ -101,7 +101,8 @@ def test_clients_neither_see_nor_touch_files_of_others(served: RunningService) -
 def test_technicians_read_journal_and_traffic_and_change_neither(served: RunningService) -> None:
     key = served.publish("anna", "watched")
     assert key in [event.get("key") for event in served.events()]
-    assert '"queue":"watched"' in served.machine.run("sh", "-c", f"cat {ROOT}/traffic/*.jsonl", user="tess")
+    traffic = ("sh", "-c", f"cat {ROOT}/traffic/*.jsonl")
+    served.machine.until(lambda: '"queue":"watched"' in served.machine.run(*traffic, user="tess"), "traffic is read")
     assert served.machine.ask("sh", "-c", f"echo >> {ROOT}/journal/*1.jsonl", user="tess").returncode
     assert served.machine.ask("ls", f"{ROOT}/data", user="tess").returncode
 
@@ -198,8 +199,8 @@ def test_a_daemon_that_hangs_is_killed_by_the_watchdog_logs_where_and_is_restart
     key, before = served.publish("anna", "hang"), served.pid
     served.machine.run("kill", "-STOP", str(before))
     served.until_ready_again(before)
-    assert f"{UNIT}: Watchdog timeout" in served.log()
-    assert "Fatal Python error: Aborted" in served.log()
+    for said in (f"{UNIT}: Watchdog timeout", "Fatal Python error: Aborted"):
+        served.machine.until(lambda said=said: said in served.log(), "it is logged")  # type: ignore[misc]
     assert served.postroom("bert", "consume", "--queue", "hang")["message"]["messageKey"] == key
 
 
@@ -228,7 +229,7 @@ def test_an_invalid_configuration_is_reported_to_the_reloading_user_and_the_log(
     served.machine.write(CONFIGURATION, '{"backend": 7}')
     try:
         assert served.machine.ask("systemctl", "reload", UNIT).returncode
-        assert "backend: expected one of" in served.log()
+        served.machine.until(lambda: "backend: expected one of" in served.log(), "it is logged")
         served.machine.run("kill", "-HUP", str(before))
         served.machine.until(lambda: "reload refused" in served.log(), "the daemon has looked at it")
         served.publish("anna", "kept")
@@ -289,7 +290,7 @@ def test_a_daemon_says_at_its_start_what_is_wrong(served: RunningService) -> Non
     served.machine.run("chmod", "0777", "/var/lib")
     served.start()
     served.machine.run("chmod", "0755", "/var/lib")
-    assert "/var/lib: has the mode 0777" in served.log()
+    served.machine.until(lambda: "/var/lib: has the mode 0777" in served.log(), "it is logged")
 
 
 def test_a_client_without_a_response_directory_has_one_made(served: RunningService) -> None:
