@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.service.installation import machine_with_product
+from tests.service.installation import PYTHON, machine_with_product
 from tests.service.machine import Machine, lacking
 from tests.service.running_service import CONFIGURATION
 
@@ -18,6 +18,26 @@ UNITS: Final = ("postroom-gateway.service", "postroom-gateway.socket")
 SERVICE, SOCKET = UNITS
 FILE: Final = "/etc/postroom/gateway.toml"
 MESSAGES: Final = "http://127.0.0.1:9980/messages/q"
+#: A door of SimpleMQ with heartbeats, and the addresses that systemd passes for it.
+SIMPLEMQ: Final = """
+[doors.simplemq.options.heartbeat]
+server_id = "1a"
+peers = ["127.0.0.1:9191"]
+interval_seconds = 0.2
+"""
+ADDRESSES: Final = "[Socket]\nListenStream=127.0.0.1:8081\nListenDatagram=127.0.0.1:9091\n"
+#: A peer that prints the heartbeats that it gets, until the one that is the last.
+PEER: Final = """\
+import json, socket
+peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+peer.bind(("127.0.0.1", 9191))
+peer.settimeout(30)
+print("bound", flush=True)
+status = ""
+while status != "STOPPING":
+    status = json.loads(peer.recv(4096))["status"]
+    print(status, flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +118,23 @@ def test_a_killed_gateway_is_restarted_and_a_stopped_one_ends_in_order(machine: 
     assert machine.run("systemctl", "show", "--property", "Result", "--value", SERVICE).strip() == "success"
     records = machine.run("journalctl", "-t", "postroom-gateway", "--no-pager", "--output", "json")
     assert "the gateway stops" in [json.loads(line)["MESSAGE"] for line in records.splitlines()]
+
+
+def test_heartbeats_of_simplemq_are_sent_from_the_socket_of_systemd(machine: Machine) -> None:
+    good = machine.run("cat", FILE)
+    machine.write("/peer.py", PEER)
+    machine.write(FILE, good + SIMPLEMQ)
+    machine.write(f"/etc/systemd/system/{SOCKET}.d/simplemq.conf", ADDRESSES)
+    machine.run("systemctl", "daemon-reload")
+    peer = machine.spawn(f"{PYTHON}/bin/python3", "/peer.py")
+    assert peer.stdout
+    assert peer.stdout.readline() == "bound\n"
+    machine.run("systemctl", "stop", SERVICE, SOCKET)
+    machine.run("systemctl", "start", SOCKET, SERVICE)
+    assert "RUNNING\n" in peer.stdout  # reads on until then
+    machine.run("systemctl", "stop", SERVICE, SOCKET)
+    assert peer.communicate(timeout=60)[0].splitlines()[-1] == "STOPPING"
+    assert machine.run("systemctl", "show", "--property", "Result", "--value", SERVICE).strip() == "success"
+    machine.run("rm", "-r", f"/etc/systemd/system/{SOCKET}.d")
+    machine.write(FILE, good)
+    machine.run("systemctl", "daemon-reload")

@@ -13,7 +13,12 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode
 from postroom_gateway.contract import Answer, Daemon, HttpRequest, Principal
 from postroom_gateway.dialects.simplemq.door import SimpleMq
-from postroom_gateway.dialects.simplemq.node import decode_heartbeat, encode_heartbeat
+from postroom_gateway.dialects.simplemq.node import (
+    Node,
+    decode_heartbeat,
+    encode_heartbeat,
+    read_heartbeat_options,
+)
 from tests.wire.daemon import wait_until
 
 KEY = b"sixteen characters"
@@ -86,6 +91,23 @@ def test_a_heartbeat_that_is_signed_is_believed_only_with_the_key():
     for wrong in (unsigned, signed.replace(b"2a", b"2b"), signed[:-1], signed + b" "):
         assert decode_heartbeat(wrong, KEY) is None, wrong
     assert decode_heartbeat(signed, b"another key of sixteen") is None
+
+
+def test_a_heartbeat_that_is_sent_again_does_not_count(caplog):
+    options = read_heartbeat_options({"server_id": "1a", "peers": ["127.0.0.1:9"]}, has_key=True)
+
+    async def heard() -> Any:
+        node = Node(cast(Daemon, Follower()), "simplemq", options, KEY)
+        packets = [encode_heartbeat("2a", role, "RUNNING", 0, KEY, at) for role, at in (("SLAVE", 5), ("MASTER", 6))]
+        for packet in (*packets, *packets, encode_heartbeat("1a", "MASTER", "RUNNING", 0, KEY)):
+            node.received(packet, "127.0.0.1")
+        return node.heartbeats(), await node.switches()
+
+    figures, switches = asyncio.run(heard())
+    assert figures["2a"]["totalHeartbeats"] == 2
+    assert [one["toRole"] for one in switches if one["serverId"] == "2a"] == ["SLAVE", "MASTER"]
+    assert caplog.text.count("a heartbeat of 2a is older than the last") == 1
+    assert caplog.text.count("has this node's server_id 1a") == 1
 
 
 class Follower:

@@ -85,9 +85,11 @@ class Channel:
             self.transport.resume_reading()
 
     def close(self) -> None:
-        """Close the connection, after what was written."""
+        """Close the connection, after what was written; a peer that does not read that has the time of ``limits``."""
         if self._transport:
             self._transport.close()
+            if self._transport.get_write_buffer_size():
+                self._loop.call_later(self.door.limits.settings.read_seconds, self.abort)
 
     def abort(self) -> None:
         """Close the connection now."""

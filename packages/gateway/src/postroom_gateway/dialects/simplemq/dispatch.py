@@ -104,9 +104,10 @@ class Dispatcher:
         if self._run_task is None:
             self._run_task = self._loop.create_task(self._run())
 
-    def leave(self, consumer: Consumer) -> None:
-        """A consumer goes. What it has not settled goes to others at once. The first of it, on which it most probably
-        worked, counts as a failed delivery: otherwise a message that ends its consumers would come for ever."""
+    def leave(self, consumer: Consumer, has_failed: bool = True) -> None:
+        """A consumer goes. What it has not settled goes to others at once. If the consumer ``has_failed``, the first of
+        it, on which it most probably worked, counts as a failed delivery: otherwise a message that ends its consumers
+        would come for ever."""
         if consumer.is_gone:
             return
         consumer.is_gone = True
@@ -114,7 +115,7 @@ class Dispatcher:
         for number, lease_id in enumerate(list(consumer.deliveries)):
             delivered = consumer.give(lease_id)
             assert delivered
-            if number:
+            if number or not has_failed:
                 self.run(self.topics.release(consumer.principal, delivered))
             else:
                 self.run(self.topics.nack(consumer.principal, delivered, "the consumer has gone", delayMs=0))
@@ -166,7 +167,7 @@ class Dispatcher:
             leased = await self._lease(consumer)
         except CommandError as error:
             consumer.sink.dismiss(text_of(error))
-            self.leave(consumer)
+            self.leave(consumer, has_failed=False)
         except DaemonUnavailable:
             await asyncio.sleep(_PAUSE_S)
         except WaitEnded:

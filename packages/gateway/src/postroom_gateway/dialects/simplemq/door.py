@@ -115,6 +115,8 @@ class SimpleMq:
 
     async def _subscribe(self, request: HttpRequest, topic: str) -> HttpResponse:
         given = _object_of(request)
+        if not topic:
+            raise InvalidMessage("the topic is missing in the path")
         if given.get("topic") not in (None, "", topic):
             raise InvalidMessage("topic is not that of the path")
         mode = given.get("ackMode") or "AUTO"

@@ -142,7 +142,10 @@ def _body(tree: Mapping[str, Any], content_type: Any) -> tuple[bytes, dict[str, 
         raise InvalidMessage("the message has neither body nor payload")
     if isinstance(payload, str):
         return payload.encode(), {"encoding": "text", "contentType": given or _TEXT}
-    return orjson.dumps(payload), {"encoding": "json", "contentType": given or _JSON}
+    try:
+        return orjson.dumps(payload), {"encoding": "json", "contentType": given or _JSON}
+    except TypeError:  # what can be read may be nested more deeply than what can be written
+        raise InvalidMessage("payload is nested too deeply") from None
 
 
 def _object(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -69,6 +69,7 @@ class Peer:
         self.missed_since = 0
         self.role = ""
         self.timestamp = -1
+        self.is_behind = False
 
 
 class Node:
@@ -86,6 +87,8 @@ class Node:
         self._checked_ms: int | None = None
         self._peers: dict[str, Peer] = {}
         self._switches: deque[dict[str, Any]] = deque(maxlen=_SWITCHES_LIMIT)
+        self._sent_ms = 0
+        self._is_doubled = False
         self._transport: asyncio.DatagramTransport | None = None
         self._beats: asyncio.Task[None] | None = None
 
@@ -200,7 +203,9 @@ class Node:
             await asyncio.sleep(max(0.0, asked_s + options.interval_s - loop.time()))
 
     def _send(self, options: HeartbeatOptions, status: str) -> None:
-        packet = encode_heartbeat(self._id, self._role or SLAVE, status, self._active_ms or 0, self._key)
+        self._sent_ms = max(_now_ms(), self._sent_ms + 1)  # later than the last one, whatever the clock was set to
+        role, active_ms = self._role or SLAVE, self._active_ms or 0
+        packet = encode_heartbeat(self._id, role, status, active_ms, self._key, self._sent_ms)
         if self._transport:
             for address in options.peers:
                 self._transport.sendto(packet, address)
@@ -217,7 +222,14 @@ class Node:
         """A datagram has arrived. What is no heartbeat, or none of a peer, is dropped."""
         known = {address for address, _ in self._options.peers} if self._options else set()
         heartbeat = decode_heartbeat(packet, self._key) if host in known else None
-        if heartbeat is None or heartbeat.server_id == self._id:
+        if heartbeat is None:
+            return
+        if heartbeat.server_id == self._id:
+            if not self._is_doubled:
+                self._is_doubled = True
+                log.warning(
+                    "another node at %s has this node's server_id %s: its heartbeats do not count", host, self._id
+                )
             return
         now_s = asyncio.get_running_loop().time()
         name = heartbeat.server_id
@@ -225,7 +237,11 @@ class Node:
             return
         peer = self._peers.setdefault(name, Peer(now_s))
         if self._key and heartbeat.timestamp <= peer.timestamp:
-            return  # it was heard before
+            if not peer.is_behind:
+                peer.is_behind = True
+                log.warning("a heartbeat of %s is older than the last: it was sent again, or its clock set back", name)
+            return
+        peer.is_behind = False
         if peer.total:
             peer.max_delay_s = max(peer.max_delay_s, now_s - peer.heard_s)
         peer.total += 1
@@ -246,16 +262,18 @@ class _Receiver(asyncio.DatagramProtocol):
         """A peer that is away may be reported; its silence says the same."""
 
 
-def encode_heartbeat(server_id: str, role: str, status: str, active_ms: int, key: bytes) -> bytes:
-    """A heartbeat of this node, signed if there is a key."""
+def encode_heartbeat(
+    server_id: str, role: str, status: str, active_ms: int, key: bytes, timestamp_ms: int | None = None
+) -> bytes:
+    """A heartbeat of this node, signed if there is a key. ``timestamp_ms`` is now if it is not given."""
     packet = orjson.dumps(
         {
             "serverId": server_id,
-            "timestamp": _now_ms(),
+            "timestamp": _now_ms() if timestamp_ms is None else timestamp_ms,
             "activeTime": active_ms,
             "role": role,
             "status": status,
-            "metrics": {"cpu": _cpu_percent(), "memory": _memory_percent()},
+            "metrics": _metrics(),
         }
     )
     return packet[:-1] + _SIGNATURE + _sign(packet, key) + b'"}' if key else packet
@@ -276,7 +294,9 @@ def decode_heartbeat(packet: bytes, key: bytes) -> Heartbeat | None:
     if type(tree) is not dict:
         return None
     server_id, stamp = tree.get("serverId"), tree.get("timestamp")
-    if type(server_id) is not str or not 1 <= len(server_id) <= _ID_LIMIT or type(stamp) is not int:
+    if type(server_id) is not str or not server_id.isprintable() or not 1 <= len(server_id) <= _ID_LIMIT:
+        return None
+    if type(stamp) is not int:
         return None
     if tree.get("role") not in (MASTER, SLAVE) or tree.get("status") not in _STATUSES:
         return None
@@ -305,7 +325,10 @@ def read_heartbeat_options(table: Any, has_key: bool) -> HeartbeatOptions:
             f"options.heartbeat.address: anybody who reaches {address} could forge heartbeats: set key_file, or"
             " allow_unsigned = true if that is what you want"
         )
-    return HeartbeatOptions(server_id, str(own), port, tuple(map(_peer, peers)), float(interval_s))
+    found = tuple(map(_peer, peers))
+    if any((":" in host) != (own.version == 6) for host, _ in found):
+        raise ConfigurationError("options.heartbeat.peers must be of the same IP version as address")
+    return HeartbeatOptions(server_id, str(own), port, found, float(interval_s))
 
 
 def _peer(text: Any) -> tuple[str, int]:
@@ -330,12 +353,13 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def _cpu_percent() -> int:
-    return min(100, round(os.getloadavg()[0] * 100 / (os.cpu_count() or 1)))
-
-
-def _memory_percent() -> int:
-    with open("/proc/meminfo", "rb") as file:
-        figures = dict(line.split(b":") for line in file.read().splitlines())
+def _metrics() -> dict[str, int]:
+    """The machine's figures in percent; none where a unit hides them from its processes (``ProcSubset=pid``)."""
+    try:
+        cpu = min(100, round(os.getloadavg()[0] * 100 / (os.cpu_count() or 1)))
+        with open("/proc/meminfo", "rb") as file:
+            figures = dict(line.split(b":") for line in file.read().splitlines())
+    except OSError:
+        return {}
     total, free = (int(figures[name].split()[0]) for name in (b"MemTotal", b"MemAvailable"))
-    return round(100 * (total - free) / total)
+    return {"cpu": cpu, "memory": round(100 * (total - free) / total)}

@@ -46,9 +46,13 @@ class ConsumerSession:
         self._dispatcher.run(self._ack_when_read(delivered))
 
     def timed_out(self, delivered: Delivered) -> None:
-        """As ``Sink.timed_out``."""
+        """As ``Sink.timed_out``. A consumer that does not settle has not read the message, and what follows would only
+        wait behind it."""
         if self._is_acking:
             self._say(delivered, "TIMEOUT")
+            return
+        self._dispatcher.leave(self._consumer, has_failed=False)
+        self._peer.close("a message was not read in time")
 
     def dismiss(self, reason: str) -> None:
         """As ``Sink.dismiss``."""
@@ -84,7 +88,7 @@ class ConsumerSession:
 
     def stopping(self) -> None:
         """As ``MessageHandler.stopping``."""
-        self._dispatcher.leave(self._consumer)
+        self._dispatcher.leave(self._consumer, has_failed=False)
 
     def lost(self) -> None:
         """As ``MessageHandler.lost``."""

@@ -60,7 +60,8 @@ class Conversation:
 
     def stopping(self) -> None:
         """As ``StreamHandler.stopping``."""
-        self.lost()
+        if self._route:
+            self._route.end(has_failed=False)
 
     def closing(self) -> None:
         """Nothing is said to the client."""
@@ -135,9 +136,9 @@ class Route:
         self._consumer = Consumer(self, peer.principal, name, priority, options.capacity)
         dispatcher.enter(self._consumer)
 
-    def end(self) -> None:
-        """The connection ends."""
-        self._dispatcher.leave(self._consumer)
+    def end(self, has_failed: bool = True) -> None:
+        """The connection ends. ``has_failed`` is as for ``Dispatcher.leave``."""
+        self._dispatcher.leave(self._consumer, has_failed)
 
     def push(self, delivered: Delivered) -> None:
         """As ``Sink.push``."""
@@ -145,7 +146,10 @@ class Route:
         self._dispatcher.run(self._ack_when_arrived(delivered))
 
     def timed_out(self, delivered: Delivered) -> None:
-        """As ``Sink.timed_out``: the client cannot be told."""
+        """As ``Sink.timed_out``. The client's machine takes nothing more, and what follows would only wait behind the
+        message."""
+        self.end(has_failed=False)
+        self._peer.abort()
 
     def dismiss(self, reason: str) -> None:
         """As ``Sink.dismiss``."""
