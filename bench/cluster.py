@@ -23,7 +23,7 @@ from tests.cluster.servers import Servers
 
 from . import load
 from .daemon import Daemon, die_with_parent, running
-from .figures import Report, percentile
+from .figures import Report, number, percentile
 
 #: Silence (s) before another node tries to lead.
 AFTER_S: Final = 2.0
@@ -61,7 +61,7 @@ def measure(report: Report, size: Size, place: Path) -> None:
             _wait_for_all(place)
             report.section("Three nodes: each answered when the leader and two of three servers have synced it")
             for clients in size.clients:
-                rate = _load(report, nodes[leader][0], clients, size.seconds)
+                rate = _load(report, nodes[leader][0], clients, size.seconds, _beside(nodes, leader, servers))
                 budget = SHARE if clients == 32 else None
                 report.add(f"{clients} clients, of one daemon's", rate / alone[clients] * 100, "%", budget, True)
             report.section("The same servers without Postroom: publishes to a stream with three replicas")
@@ -78,10 +78,26 @@ def measure(report: Report, size: Size, place: Path) -> None:
         servers.stop()
 
 
-def _load(report: Report, daemon: Daemon, clients: int, seconds: float) -> float:
-    outcome = load.run(daemon, clients, "lane", seconds)
+def _load(
+    report: Report, daemon: Daemon, clients: int, seconds: float, beside: dict[str, list[int]] | None = None
+) -> float:
+    outcome = load.run(daemon, clients, "lane", seconds, beside)
     _add(report, clients, outcome.per_second, outcome.latencies_ms, f"{outcome.requests_per_group:.1f} a group")
+    parts = {"daemon" if beside is None else "leader": outcome.cpu_us, **outcome.beside_us}
+    note = ", ".join(f"{name} {number(us)}" for name, us in parts.items())
+    report.add(f"{clients} clients, CPU of a publish", sum(parts.values()), "µs", note=note)
     return outcome.per_second
+
+
+def _beside(nodes: dict[str, Node], leader: str, servers: Servers) -> dict[str, list[int]]:
+    """The processes beside the leader, as ``load.run`` takes them."""
+    followers = [node for name, node in nodes.items() if name != leader]
+    return {
+        "its process": [nodes[leader][1].pid],
+        "followers": [daemon.pid for daemon, _ in followers],
+        "their processes": [process.pid for _, process in followers],
+        "servers": servers.pids,
+    }
 
 
 def _add(report: Report, clients: int, rate: float, latencies_ms: list[float], note: str = "") -> None:

@@ -13,8 +13,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from postroom_client import Client
 from postroom_client._watch import open_watch
 
-from .daemon import Daemon, die_with_parent
+from .daemon import Daemon, die_with_parent, threads_cpu_s
 
 #: The queue of every publish.
 QUEUE = "load"
@@ -46,14 +46,19 @@ class Outcome:
     latencies_ms: list[float]
     requests_per_group: float
     cpu_us: float
+    beside_us: dict[str, float] = field(default_factory=dict)
+    """CPU of each request in other processes, by their name; of all clients together as ``clients``."""
 
     @property
     def per_second(self) -> float:
         return self.requests / self.seconds
 
 
-def run(daemon: Daemon, clients: int, kind: str, seconds: float) -> Outcome:
-    """Publish from ``clients`` processes of a ``kind`` at once for ``seconds``, after a warm-up."""
+def run(
+    daemon: Daemon, clients: int, kind: str, seconds: float, beside: Mapping[str, Sequence[int]] | None = None
+) -> Outcome:
+    """Publish from ``clients`` processes of a ``kind`` at once for ``seconds``, after a warm-up. The CPU of the
+    processes ``beside`` the daemon, by name, is measured with it."""
     pipes: list[Connection] = []
     processes = []
     for number in range(clients):
@@ -71,9 +76,10 @@ def run(daemon: Daemon, clients: int, kind: str, seconds: float) -> Outcome:
         for pipe in pipes:
             pipe.send((begin, end))
         time.sleep(max(0.0, begin - time.monotonic()))
-        groups, cpu_s = daemon.groups(), daemon.cpu_s()
+        of_clients = {"clients": [process.pid for process in processes if process.pid]}
+        groups, cpu_s, beside_s = daemon.groups(), daemon.cpu_s(), _cpu_s(beside, of_clients)
         time.sleep(max(0.0, end - time.monotonic()))
-        cpu_s, after = daemon.cpu_s() - cpu_s, daemon.groups()
+        cpu_s, beside_after_s, after = daemon.cpu_s() - cpu_s, _cpu_s(beside, of_clients), daemon.groups()
         measured = [_receive(pipe) for pipe in pipes]
     finally:
         for process in processes:
@@ -87,7 +93,12 @@ def run(daemon: Daemon, clients: int, kind: str, seconds: float) -> Outcome:
         latencies,
         in_groups / max(1, after["count"] - groups["count"]),
         cpu_s / max(1, len(latencies)) * 1e6,
+        {name: (took_s - beside_s[name]) / max(1, len(latencies)) * 1e6 for name, took_s in beside_after_s.items()},
     )
+
+
+def _cpu_s(beside: Mapping[str, Sequence[int]] | None, clients: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    return {name: sum(map(threads_cpu_s, pids)) for name, pids in {**(beside or {}), **clients}.items()}
 
 
 def _receive(pipe: Connection) -> Any:

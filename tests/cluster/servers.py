@@ -36,6 +36,10 @@ class Servers:
     def names(self) -> list[str]:
         return [f"s{one}" for one in range(len(self._clients))]
 
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
     def kill(self, one: int) -> None:
         """End a server at once."""
         self._processes[one].kill()

@@ -24,6 +24,18 @@ def test_a_node_that_comes_later_gets_all_groups_and_what_only_it_has_is_put_asi
     asyncio.run(run())
 
 
+def test_groups_of_more_bytes_than_the_servers_send_at_once_reach_a_follower(servers, tmp_path):
+    async def run():
+        async with cluster_of(servers, tmp_path, "a", later=("b",)) as cluster:
+            sizes = (9, 9, 1, 15, 15, 1)
+            for size in sizes:
+                await cluster.publish("x" * (size * 2**20))
+            await cluster.places[1].start()
+            assert [len(text) >> 20 for text in await cluster.agree()] == list(sizes)
+
+    asyncio.run(run())
+
+
 def test_a_node_that_was_seeded_within_a_group_takes_the_whole_group(servers, tmp_path):
     async def run():
         async with cluster_of(servers, tmp_path, "a", later=("b",)) as cluster:

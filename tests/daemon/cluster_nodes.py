@@ -8,7 +8,7 @@ from typing import Any
 
 from postroom_common.events import decode_event
 from postroom_daemon.broker.broker import NotConfirmed
-from postroom_daemon.broker.following import apply_group
+from postroom_daemon.broker.following import apply_groups
 from postroom_daemon.root.divergent import Divergent
 from tests.conformance.bench import Bench
 
@@ -70,10 +70,11 @@ def follow(bench: Bench, stream: Stream) -> None:
     """Open a node as follower if it is closed, and give it all groups that it lacks."""
     if bench.root is None:
         bench.open()
-    for lines in stream.groups:
-        if decode_event(lines[-1])["id"] > bench.live.journal.last_id:
-            apply_group(bench.live.broker, lines)
-            divergent(bench).forget(lines)
+    lacking = [lines for lines in stream.groups if decode_event(lines[-1])["id"] > bench.live.journal.last_id]
+    if lacking:
+        apply_groups(bench.live.broker, lacking)
+    for lines in lacking:
+        divergent(bench).forget(lines)
 
 
 def divergent(bench: Bench) -> Divergent:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from postroom_common.errors import ConfigurationError
 from postroom_common.events import Event, decode_event, encode_event
 from postroom_daemon.broker.broker import Leader, NotConfirmed
-from postroom_daemon.broker.following import CannotFollow, apply_group
+from postroom_daemon.broker.following import CannotFollow, apply_groups
 from postroom_daemon.cli.postroomd import main
 from postroom_daemon.engine.fold import apply_new
 from postroom_daemon.service.fuller_groups import FullerGroups
@@ -247,10 +247,59 @@ def test_a_follower_accepts_only_what_continues_its_journal(make_bench: MakeBenc
     ):
         before = exported(second), second.events()
         with pytest.raises(CannotFollow, match=text):
-            apply_group(second.live.broker, lines)
+            apply_groups(second.live.broker, [lines])
         assert (exported(second), second.events()) == before, text
     follow(second, stream)
     assert exported(second) == exported(first)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_of_groups_that_come_together_those_before_one_that_cannot_be_applied_are_applied(
+    make_bench: MakeBench, backend: str
+) -> None:
+    stream = Stream()
+    first, second = make_node(make_bench, backend), make_node(make_bench, backend)
+    lead(first, stream, 1)
+    follow(second, stream)
+    work(first, 1)
+    groups = stream.groups[1:]
+    event = decode_event(groups[-1][-1])
+    wrong = encode_event({name: value for name, value in event.items() if name != "crc"} | {"epoch": 0})
+    with pytest.raises(CannotFollow, match="is of epoch 0"):
+        apply_groups(second.live.broker, [*groups[:-1], [*groups[-1][:-1], wrong]])
+    assert second.events() == [event for event in first.events() if event["id"] < decode_event(groups[-1][0])["id"]]
+    follow(second, stream)
+    second.clocks.pass_ms(1000)  # since the leader's last event
+    assert seen_in(second) == seen_in(first)
+
+
+def test_a_kill_at_any_moment_while_groups_are_applied_together_loses_and_doubles_nothing(
+    make_bench: MakeBench,
+) -> None:
+    stream = Stream()
+    first = make_node(make_bench)
+    lead(first, stream, 1)
+    work(first, 1)
+    at, killed = 0, True
+    while killed:
+        second = make_node(make_bench)
+        files = second.files
+        second.files = killing = KillingFiles(10**9)
+        second.open()
+        apply_groups(second.live.broker, stream.groups[:1])
+        killing.left = at
+        try:
+            apply_groups(second.live.broker, stream.groups[1:])
+            killed = False
+        except KilledInFiles:
+            pass
+        second.root, second.files = None, files
+        gc.collect()  # closes the store that the kill has left open
+        follow(second, stream)
+        second.clocks.pass_ms(1000)  # since the leader's last event
+        assert (second.events(), seen_in(second)) == (first.events(), seen_in(first)), at
+        at += 3
+    assert at > 30
 
 
 def test_a_lost_race_for_an_epoch_leaves_nothing(make_bench: MakeBench) -> None:

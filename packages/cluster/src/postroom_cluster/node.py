@@ -12,14 +12,12 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from .daemon import Daemon, Hello
 from .errors import DaemonGone, HelloRepeated, MustBeSeeded, NotAppended, StreamUnavailable
-from .groups import Author, Group
+from .groups import Author, Group, Stored
 from .stream import State, Stream
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Groups that a follower was sent and has not applied.
-_WINDOW: Final = 64
 #: How long (s) a node waits before it tries again what failed.
 _PAUSE_S: Final = 0.5
 _SEED_PAUSE_S: Final = 2.0
@@ -223,26 +221,30 @@ class Node:
         return self.position
 
     async def _pass_on(self, daemon: Daemon, author: Author) -> None:
-        async with aclosing(self._stream.groups(self.position.sequence)) as groups:
-            async for stored in groups:
-                group = stored.group
-                if author.root and stored.author.root != author.root:
-                    raise MustBeSeeded(f"the cluster's root is {stored.author.root}: seed this node")
-                if group.first != self.position.event_id + 1:
-                    raise MustBeSeeded(
-                        f"the stream goes on with event {group.first}, and this node has {self.position.event_id}:"
-                        " seed this node"
-                    )
-                self._heard_s = _now()
-                self.epoch = max(self.epoch, group.epoch)
-                if self._note_leader(stored.author):
-                    log.info("%s leads in epoch %d", stored.author.node, group.epoch)
-                    daemon.follow(self.leader, self.address)
-                self._go_to(Position(stored.sequence, group.last, group.crc))
-                if not group.is_beat:
-                    await daemon.apply(stored)
-                if stored.sequence % _WINDOW == 0:
-                    await daemon.until_applied(group.last)
+        async with aclosing(self._stream.groups(self.position.sequence)) as batches:
+            async for batch in batches:
+                before = self.position.event_id
+                for stored in batch:
+                    self._pass_by(daemon, author, stored)
+                await daemon.apply([stored for stored in batch if not stored.group.is_beat])
+                await daemon.until_applied(before)
+
+    def _pass_by(self, daemon: Daemon, author: Author, stored: Stored) -> None:
+        """Note a group that the daemon is to apply. Raises ``MustBeSeeded`` if it cannot."""
+        group = stored.group
+        if author.root and stored.author.root != author.root:
+            raise MustBeSeeded(f"the cluster's root is {stored.author.root}: seed this node")
+        if group.first != self.position.event_id + 1:
+            raise MustBeSeeded(
+                f"the stream goes on with event {group.first}, and this node has {self.position.event_id}:"
+                " seed this node"
+            )
+        self._heard_s = _now()
+        self.epoch = max(self.epoch, group.epoch)
+        if self._note_leader(stored.author):
+            log.info("%s leads in epoch %d", stored.author.node, group.epoch)
+            daemon.follow(self.leader, self.address)
+        self._go_to(Position(stored.sequence, group.last, group.crc))
 
     def _go_to(self, position: Position) -> None:
         self.position, self._seen = position, max(self._seen, position.sequence)

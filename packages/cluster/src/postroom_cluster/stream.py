@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
+from .batches import Batches
 from .errors import NotAppended, StreamUnavailable
 from .groups import Author, Group, Stored, headers_of, read_stored
 
@@ -26,12 +26,8 @@ _DESCRIPTION: Final = "Journal of a Postroom cluster, begun by "
 _ANSWER_S: Final = 2.0
 #: Time (s) between two attempts to append, if the servers do not answer or have no leader.
 _PAUSE_S: Final = 0.25
-#: How often (s) the servers show that they have nothing to send, and after how many of these they are given up.
-_HEARTBEAT_S: Final = 1.0
-_MISSED_HEARTBEATS: Final = 3
-#: Bytes of groups that have arrived and were not read.
-_PENDING_BYTES: Final = 64 * 2**20
-_CONTROL: Final = "100"
+#: How long (s) groups gather before a follower asks for them.
+_GATHER_S: Final = 0.2
 #: Texts for errors of JetStream whose own say nothing about a cluster.
 _TEXTS: Final = {
     10058: "the cluster has a stream already: nodes join it with postroom-cluster run",
@@ -55,6 +51,7 @@ class Stream:
         self.name = f"POSTROOM_{cluster}"
         self.subject = f"postroom.{cluster}.journal"
         self._connection = connection
+        self._domain = domain
         self._jetstream: JetStreamContext = connection.jetstream(domain=domain or None, timeout=_ANSWER_S)
         #: Why nothing was appended or read lately; empty if it was.
         self.problem = ""
@@ -145,60 +142,29 @@ class Stream:
                 raise NotAppended(f"{other.node} leads", other.node, other.address)
             await asyncio.sleep(_PAUSE_S)
 
-    async def groups(self, after: int) -> AsyncGenerator[Stored, None]:
-        """All groups behind a place, and those that come, in order and without gaps. Ends never. Raises
-        ``StreamUnavailable`` if the servers fall silent, or no longer have what comes next."""
-        inbox = self._connection.new_inbox()
+    async def groups(self, after: int) -> AsyncGenerator[list[Stored], None]:
+        """All groups behind a place, and those that come, in order and without gaps, as many together as have come.
+        Ends never. Raises ``StreamUnavailable`` if the servers fall silent, or no longer have what comes next."""
+        batches = Batches(self._connection, self._jetstream, self.name, self._domain)
         with _translated():
-            subscription = await self._connection.subscribe(inbox, pending_bytes_limit=_PENDING_BYTES)
-            consumer = ""
             try:
-                made = await self._jetstream.add_consumer(
-                    self.name,
-                    api.ConsumerConfig(
-                        deliver_subject=inbox,
-                        deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
-                        opt_start_seq=after + 1,
-                        ack_policy=api.AckPolicy.NONE,
-                        max_deliver=1,
-                        flow_control=True,
-                        idle_heartbeat=_HEARTBEAT_S,
-                        inactive_threshold=30.0,
-                        mem_storage=True,
-                        num_replicas=1,
-                    ),
-                )
-                consumer = made.name
+                await batches.begin(after)
                 while True:
-                    message = await subscription.next_msg(timeout=_HEARTBEAT_S * _MISSED_HEARTBEATS)
-                    if (message.headers or {}).get(api.Header.STATUS) == _CONTROL:
-                        await self._let_go_on(message)
-                        continue
-                    metadata = message.metadata
-                    sequence = metadata.sequence.stream
-                    if sequence != after + 1:
-                        raise StreamUnavailable(f"the stream has sent {sequence} in place of {after + 1}")
-                    after = sequence
+                    read = []
+                    for message in await batches.next():
+                        metadata = message.metadata
+                        sequence = metadata.sequence.stream
+                        if sequence != after + 1:
+                            raise StreamUnavailable(f"the stream has sent {sequence} in place of {after + 1}")
+                        after = sequence
+                        read.append(read_stored(sequence, message.headers, message.data, metadata.num_pending))
                     self.problem = ""
-                    yield read_stored(sequence, message.headers, message.data, metadata.num_pending)
+                    if read:
+                        yield read
+                        if not read[-1].pending:
+                            await asyncio.sleep(_GATHER_S)
             finally:
-                await self._end(subscription, consumer)
-
-    async def _let_go_on(self, message: Msg) -> None:
-        """Answer a message of the flow control: all before it was read."""
-        stalled = (message.headers or {}).get(api.Header.CONSUMER_STALLED)
-        if subject := message.reply or stalled:
-            await self._connection.publish(subject)
-
-    async def _end(self, subscription: Any, consumer: str) -> None:
-        """Delete the consumer, if the servers are there; they do it by themselves after a while."""
-        try:
-            await subscription.unsubscribe()
-            if consumer and self._connection.is_connected:
-                async with asyncio.timeout(_ANSWER_S / 2):
-                    await self._jetstream.delete_consumer(self.name, consumer)
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            log.debug("consumer %s was not deleted: %s", consumer, _text(error))
+                await batches.end()
 
 
 @contextmanager

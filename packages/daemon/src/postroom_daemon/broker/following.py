@@ -25,44 +25,62 @@ class CannotFollow(PostroomError):
     """A group does not continue this journal, or cannot be folded here; nothing was changed."""
 
 
-def apply_group(broker: Broker, lines: list[bytes]) -> None:
-    """Append a group of the leader to the journal, sync it, and fold it. The journal may have the beginning of it: the
-    backup of a leader at work ends between two requests of a group.
+def apply_groups(broker: Broker, groups: list[list[bytes]]) -> None:
+    """Append groups of the leader to the journal, sync each, and fold them together. The journal may have the beginning
+    of the first: the backup of a leader at work ends between two requests of a group.
 
-    Raises ``CannotFollow``; ``JournalRefused`` or ``StoreFull`` if the disk takes nothing; and as ``run_group``.
+    Raises ``CannotFollow``; ``JournalRefused`` or ``StoreFull`` if the disk takes nothing; and as ``run_group``. The
+    groups before the one that cannot be applied are applied.
     """
+    if len(groups) > 1 and broker.state.root_id:
+        try:
+            _apply(broker, groups)
+        except (CannotFollow, JournalRefused, StoreFull):  # nothing was changed
+            for lines in groups:
+                _apply(broker, [lines])
+    else:  # the first group of a new node says of which root the others must be
+        for lines in groups:
+            _apply(broker, [lines])
+
+
+def _apply(broker: Broker, groups: list[list[bytes]]) -> None:
     state = broker.state
     store, journal = state.store, state.journal
-    events = _read(lines, state)
-    lines = lines[-len(events) :]
+    parts = _read_all(groups, state)
+    events = [event for part in parts for event in part]
     last = events[-1]
     if last["engineMs"] > state.clock.now().engine:
         state.clock.resume(None, Now(last["engineMs"], last["wallMs"]))
+    places: list[int] = []
     store.begin()
     try:
         apply_new(events, store, state.observers)
-        if journal.segment is None or (journal.wants_roll() and events[0]["type"] in _BEGINS):
-            journal.roll()
-        broker.make_space(events, sum(map(len, lines)))
-        places = journal.append(lines, last["id"])
+        broker.make_space(events, sum(len(line) for lines in groups for line in lines))
+        for lines, part in zip(groups, parts, strict=True):
+            if journal.segment is None or (journal.wants_roll() and part[0]["type"] in _BEGINS):
+                journal.roll()
+            places += journal.append(lines[-len(part) :], part[-1]["id"])
+            journal.sync()  # each by itself: after a power cut, damage is cut off only in the last group
     except StoreDamaged:
         raise
-    except (JournalRefused, StoreFull):
+    except (JournalRefused, StoreFull) as error:
+        if places:
+            raise MustRecover(f"{error}; the journal has a group that the store has not") from error
         _roll_back(state)
         raise
     except (StoreError, IllegalTransition) as error:
         _roll_back(state)
-        raise CannotFollow(f"event {events[0]['id']} or one of its group cannot be folded: {error}") from error
-    journal.sync()
+        raise CannotFollow(f"event {events[0]['id']} or one behind it cannot be folded: {error}") from error
     try:
         store.commit()
     except StoreDamaged:
         raise
     except StoreError as error:
-        raise MustRecover(f"{error}; the journal has the group") from error
+        raise MustRecover(f"{error}; the journal has the groups") from error
     _remember(state, events, places)
     broker.end_uncertainty()
-    state.vitals.count_group(0, events, state.clock.now())
+    for part in parts:
+        state.vitals.count_group(0, part, state.clock.now())
 
 
 def _roll_back(state: EngineState) -> None:
@@ -71,23 +89,34 @@ def _roll_back(state: EngineState) -> None:
         participant.rollback()
 
 
-def _read(lines: list[bytes], state: EngineState) -> list[Event]:
-    """The events of the lines that the journal does not have. Raises ``CannotFollow`` unless they are a group that
-    continues the journal."""
+def _read_all(groups: list[list[bytes]], state: EngineState) -> list[list[Event]]:
+    """The events of the groups that the journal does not have, by group. Raises ``CannotFollow`` unless they continue
+    the journal."""
+    parts: list[list[Event]] = []
+    last_id, epoch = state.journal.last_id, state.epoch
+    for lines in groups:
+        parts.append(_read(lines, state, last_id + 1, epoch))
+        last_id, epoch = parts[-1][-1]["id"], parts[-1][-1]["epoch"]
+    return parts
+
+
+def _read(lines: list[bytes], state: EngineState, expected: int, epoch: int) -> list[Event]:
+    """The events from ``expected`` on. Raises ``CannotFollow`` unless they end a group that has ``expected``, of this
+    epoch or a newer one."""
     try:
         events = [decode_event(line) for line in lines]
     except DamagedRecord as error:
         raise CannotFollow(f"a group that is damaged: {error}") from error
     if not events:
         raise CannotFollow("a group without events")
-    first, last, expected = events[0], events[-1], state.journal.last_id + 1
+    first, last = events[0], events[-1]
     there = expected - first["id"]  # how many of them the journal has
     dense = all(after["id"] == before["id"] + 1 for before, after in pairwise(events))
     is_whole = dense and last["id"] == last["grp"] and last.get("gn", 1) == len(events)
     if not (is_whole and 0 <= there < len(events)):
         raise CannotFollow(f"events {first['id']} to {last['id']} are no group that goes on with event {expected}")
-    if first["epoch"] < state.epoch:
-        raise CannotFollow(f"event {first['id']} is of epoch {first['epoch']}, and this journal of {state.epoch}")
+    if first["epoch"] < epoch:
+        raise CannotFollow(f"event {first['id']} is of epoch {first['epoch']}, and this journal of {epoch}")
     roots = {event["root"] for event in events if "root" in event}
     if state.root_id and roots - {state.root_id}:
         raise CannotFollow(f"a group of root {', '.join(roots)}, and this is {state.root_id}")

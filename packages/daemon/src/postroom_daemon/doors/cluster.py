@@ -24,7 +24,7 @@ from postroom_common.lane import Frame, FrameReader, FrameTooLarge, encode_frame
 from postroom_common.protocol import CLUSTER_SOCKET
 
 from ..broker.broker import Leader, MustRecover, NotConfirmed
-from ..broker.following import CannotFollow, apply_group
+from ..broker.following import CannotFollow, apply_groups
 from ..config.settings import Settings
 from ..journal.journal import JournalRefused
 from ..model.request import Request
@@ -243,14 +243,25 @@ class Cluster(Door):
 
     # --- frames of a turn -----------------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame) -> None:
-        """Do what a frame says. Raises ``RoleChanged``, and as ``apply_group``."""
-        header = _read(frame)
+    def _take_all(self) -> None:
+        """Do what the frames that have arrived say; groups that follow each other are applied together. Raises
+        ``RoleChanged``, and as ``apply_groups``."""
+        groups: list[tuple[dict[str, Any], bytes]] = []
+        while self._peer and (frame := self._next()):
+            header = _read(frame)
+            if "apply" in header and not self._leads:
+                groups.append((header["apply"], frame.body))
+                continue
+            self._apply(groups)
+            groups.clear()
+            self._take(header)
+        self._apply(groups)
+
+    def _take(self, header: dict[str, Any]) -> None:
+        """Do what a frame says. Raises ``RoleChanged``, ``CannotFollow``."""
         root = self._root
         assert root is not None
-        if "apply" in header and not self._leads:
-            self._apply(root, header["apply"], frame.body)
-        elif "follow" in header:
+        if "follow" in header:
             self._note_leader(header["follow"])
             self._problem = header["follow"].get("problem") or ""
             if self._leads:
@@ -271,14 +282,18 @@ class Cluster(Door):
                 raise CannotFollow(f"the store has folded the events behind {after}: this node must be seeded")
             self._send({"truncated": after})
 
-    def _apply(self, root: OpenRoot, of: dict[str, Any], body: bytes) -> None:
-        lines = body.splitlines(keepends=True)
-        if of["last"] > root.journal.last_id:
-            apply_group(root.broker, lines)
-            if self._has_aside:
-                self._divergent.forget(lines)
-                self._has_aside = bool(self._divergent.names())
-            self._groups += 1
+    def _apply(self, groups: list[tuple[dict[str, Any], bytes]]) -> None:
+        root = self._root
+        if not groups or root is None:
+            return
+        new = [body.splitlines(keepends=True) for of, body in groups if of["last"] > root.journal.last_id]
+        if new:
+            apply_groups(root.broker, new)
+            self._groups += len(new)
+        for lines in new if self._has_aside else ():
+            self._divergent.forget(lines)
+            self._has_aside = bool(self._divergent.names())
+        of, _ = groups[-1]
         self._pending = of.get("pending", 0)
         self._send({"applied": of["last"]})
 
@@ -303,15 +318,14 @@ class Cluster(Door):
         return self._is_alone or (self._reader.held_bytes > 0 and not self._reader.missing_bytes())
 
     def collect(self, limit: int) -> list[Request]:
-        """No requests; see ``Door``. Raises ``RoleChanged``, and as ``apply_group``."""
+        """No requests; see ``Door``. Raises ``RoleChanged``, and as ``apply_groups``."""
         for fd, _ in self._epoll.poll(0):
             if self._peer and fd == self._peer.fileno():
                 self._receive(0)
             else:
                 self._accept()
         try:
-            while self._peer and (frame := self._next()):
-                self._take(frame)
+            self._take_all()
         except (CannotFollow, JournalRefused, StoreFull, *_MALFORMED) as error:
             self._problem = (
                 str(error) if isinstance(error, PostroomError) else f"a frame that cannot be read: {error!r}"

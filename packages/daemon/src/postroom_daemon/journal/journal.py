@@ -84,7 +84,7 @@ class Journal:
         """Bring the files into order, find the end, and cut off what a crash left unfinished, which goes to quarantine.
         ``owner`` is the root whose events the store has folded. Raises ``OSError``, ``Foreign``."""
         self.last_id = self.last_given = self._size = 0
-        self.segment = None
+        self.segment, self.unsynced = None, False
         self._directory = self._files.open_directory(self.root)
         self._mode = self._files.shared_mode(self._directory)
         bring_into_order(self.root, self._directory, owner, self._files, self._quarantine)
