@@ -15,7 +15,7 @@ from .packages import ROOT, Package, find_package, packages, with_siblings
 from .recorded import commit_time, find_release, git, last_of, unpack_commit
 
 #: The packages of the workspace that Debian packages contain.
-PARTS = ("client", "common", "console", "daemon", "gateway")
+PARTS = ("client", "cluster", "common", "console", "daemon", "gateway")
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:

@@ -80,6 +80,16 @@ BINARIES = (
         ),
         documents="gateway.md",
     ),
+    Binary(
+        "postroom-cluster",
+        ("cluster",),
+        ("postroom-cluster",),
+        (
+            ("systemd/postroom-cluster.service", "usr/lib/systemd/system/postroom-cluster.service"),
+            ("cluster.toml", "usr/share/postroom-cluster/cluster.toml"),
+        ),
+        documents="cluster.md",
+    ),
 )
 
 

@@ -18,7 +18,7 @@ from tests.service.machine import Machine, lacking
 
 pytestmark = pytest.mark.slow
 
-POSTROOM, CONSOLE, GATEWAY = BINARIES
+POSTROOM, CONSOLE, GATEWAY, CLUSTER = BINARIES
 #: Not compressed much: they are installed once.
 QUICK = {"DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
 DPKG = ("dpkg", "--force-unsafe-io", "--no-triggers")
@@ -43,7 +43,7 @@ def is_able() -> str:
 
 @pytest.fixture(scope="session")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """``new``, ``console`` and ``gateway`` as they stand here, and ``old``: the last release, built from its commit."""
+    """The packages as they stand here, the daemon's as ``new``; and ``old``: its last release, from its commit."""
     problem = is_able()
     if problem:
         pytest.skip(problem)
@@ -51,9 +51,9 @@ def debs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in QUICK.items():
             patch.setenv(name, value)
-        new, console, gateway = build_all([POSTROOM, CONSOLE, GATEWAY], out / "new")
+        new, console, gateway, cluster = build_all([POSTROOM, CONSOLE, GATEWAY, CLUSTER], out / "new")
         (old,) = build_all([POSTROOM], out / "old", recorded=True)
-    return {"new": new, "console": console, "gateway": gateway, "old": old}
+    return {"new": new, "console": console, "gateway": gateway, "cluster": cluster, "old": old}
 
 
 @pytest.fixture
@@ -150,6 +150,28 @@ def test_the_gateway_is_a_separate_package_with_a_user_units_and_a_configuration
     install(machine, "gateway")
     assert "# mine" in machine.shell("cat /etc/postroom/gateway.toml")
     machine.run(*DPKG, "--purge", "postroom-gateway")
+    assert outside_of(machine.changed(), *LEFT) == []
+
+
+def test_the_cluster_is_a_separate_package_that_waits_for_its_configuration(machine: Overlay) -> None:
+    install(machine, "new")
+    install(machine, "cluster")
+    assert machine.run("dpkg", "--verify", "postroom-cluster") == ""
+    assert "enabled" in machine.shell("systemctl --root=/ is-enabled postroom-cluster.service")
+    checked = machine.try_run("systemd-analyze", "verify", "--man=no", "postroom-cluster.service")
+    assert "postroom-cluster" not in checked.stderr, checked.stderr
+    assert not machine.exists("/etc/postroom/cluster.toml")
+    for path in ("man/man8/postroom-cluster.8.gz", "man/man8/postroom-cluster-create.8.gz"):
+        assert machine.exists(f"/usr/share/{path}")
+    assert machine.exists("/usr/share/doc/postroom-cluster/cluster.md")
+    machine.shell(
+        "sed 's/^node = .*/node = \"a\"/' /usr/share/postroom-cluster/cluster.toml >/etc/postroom/cluster.toml"
+    )
+    checked_by_it = machine.shell("postroom-cluster check-config", user="postroom")
+    assert checked_by_it == "/etc/postroom/cluster.toml is valid: node a of cluster postroom\n"
+    without_servers = machine.shell("postroom-cluster status 2>&1 || echo $?", user="postroom")
+    assert "no NATS server accepts a connection" in without_servers
+    machine.run(*DPKG, "--purge", "postroom-cluster", "postroom")
     assert outside_of(machine.changed(), *LEFT) == []
 
 
@@ -260,7 +282,7 @@ def version_of(deb: Path) -> str:
 
 
 def test_a_package_names_the_python_it_needs_and_contains_nothing_that_others_can_change(debs: dict[str, Path]) -> None:
-    for name in ("new", "console"):
+    for name in ("new", "console", "gateway", "cluster"):
         fields = subprocess.check_output(["dpkg-deb", "--field", debs[name], "Depends"], text=True)
         assert re.fullmatch(r"python3\.\d+", fields.split(", ")[0])
         listing = subprocess.check_output(["dpkg-deb", "--contents", debs[name]], text=True)

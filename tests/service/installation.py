@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "postroomd": "postroom_daemon.cli.postroomd",
     "postroom": "postroom_client.cli",
     "postroom-gateway": "postroom_gateway.cli",
+    "postroom-cluster": "postroom_cluster.cli",
 }
 PROGRAM: Final = """\
 import sys

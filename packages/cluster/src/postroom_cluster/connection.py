@@ -17,6 +17,8 @@ from .config.settings import NatsSection
 from .errors import StreamUnavailable
 
 log = logging.getLogger(__name__)
+#: It warns at each end of a TLS connection of the library's streams, which is no fault.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 #: Time (s) for one server to accept the connection, and before the next attempt.
 _CONNECT_S: Final = 2
@@ -30,9 +32,12 @@ async def connect(settings: NatsSection, name: str) -> Client:
     """A connection that is made again whenever it breaks. Raises ``StreamUnavailable`` if no server accepts it, and
     ``ConfigurationError`` for a file that cannot be used."""
     client = Client()
+    last_error = ""
 
     async def note_error(error: Exception) -> None:
-        log.debug("NATS: %s", error)
+        nonlocal last_error
+        last_error = str(error) or type(error).__name__
+        log.debug("NATS: %s", last_error)
 
     async def note_loss() -> None:
         if not client.is_closed:
@@ -58,7 +63,8 @@ async def connect(settings: NatsSection, name: str) -> Client:
             )
     except (nats.errors.Error, OSError, TimeoutError) as error:
         await client.close()
-        raise StreamUnavailable(f"no NATS server accepts a connection: {str(error) or 'no answer'}") from None
+        reason = last_error or str(error) or "no answer"  # the library goes on after an error, until the time is over
+        raise StreamUnavailable(f"no NATS server accepts a connection: {reason}") from None
     except ModuleNotFoundError:
         raise ConfigurationError(
             "credentials and nkey need the package nkeys: install postroom-cluster[nkeys]"
