@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from postroom_daemon.broker.broker import FATAL
+from postroom_daemon.broker.failures import FATAL
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.journal.journal import JournalUnknown
 from postroom_daemon.platform.files import Files

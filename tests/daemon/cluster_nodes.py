@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from postroom_common.events import decode_event
-from postroom_daemon.broker.broker import NotConfirmed
+from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.broker.following import apply_groups
 from postroom_daemon.root.divergent import Divergent
 from tests.conformance.bench import Bench

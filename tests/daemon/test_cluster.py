@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.events import Event, decode_event, encode_event
-from postroom_daemon.broker.broker import Leader, NotConfirmed
+from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.broker.following import CannotFollow, apply_groups
+from postroom_daemon.broker.role import Leader
 from postroom_daemon.cli.postroomd import main
 from postroom_daemon.engine.fold import apply_new
 from postroom_daemon.service.fuller_groups import FullerGroups
@@ -197,7 +198,7 @@ def test_a_follower_changes_nothing_and_answers_as_of_what_it_has(make_bench: Ma
     follow(second, stream)
     broker, events = second.live.broker, second.events()
     assert second.send("publish", queue="q", message="y").answer.error.data == {"leader": "", "address": ""}  # type: ignore[union-attr]
-    broker.leader = Leader("node-1", "192.0.2.1:9980")
+    broker.role.leader = Leader("node-1", "192.0.2.1:9980")
     for command, fields in (
         ("publish", {"queue": "q", "message": "y"}),
         ("consume_next", {"queue": "q", "waitMs": 1000}),

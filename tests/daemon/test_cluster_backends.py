@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from postroom_daemon.broker.broker import NotConfirmed
+from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.broker.following import CannotFollow
 from postroom_daemon.cli.postroomd import main
 from tests.conformance.bench import Bench, exported

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from postroom_daemon.broker.broker import NotConfirmed
+from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.doors.cluster import Cluster, RoleChanged
 from tests.conformance.bench import Bench
 from tests.conformance.cluster_peer import Header, Peer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker.broker import MustRecover
+from postroom_daemon.broker.failures import MustRecover
 from postroom_daemon.journal.journal import JournalUnknown
 from postroom_daemon.journal.segments import begun_at
 from postroom_daemon.platform.files import Files

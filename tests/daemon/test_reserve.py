@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker.broker import MustRecover
+from postroom_daemon.broker.failures import MustRecover
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.journal.reserve import CLIENTS_BYTES, STEP_BYTES, Reserve

@@ -14,16 +14,16 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from postroom_common.errors import CommandError, PostroomError
+from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
-from postroom_common.protocol import ErrorCode, resolve_command
+from postroom_common.protocol import ErrorCode
 
 from ..engine.context import Draft, Work
 from ..engine.decide import ADDING, QUERIES
 from ..engine.queue_patterns import AGAIN
-from ..journal.journal import JournalRefused, JournalUnknown
+from ..journal.journal import JournalRefused
 from ..model.facts import FACT_DAMAGE, FACT_LOSSES
 from ..model.request import Answer, Request
 from ..platform.clock import Now
@@ -31,10 +31,13 @@ from ..platform.logs import about
 from ..policy.policies import Policies
 from ..stores.errors import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 from ..stores.log.contract import LogDamaged
+from .answering import give, name_of
 from .engine_state import EngineState
+from .failures import FATAL, MustRecover, NoSpace, NotConfirmed
 from .fair_scheduler import FairScheduler
 from .periodic import SLOW_TASKS_EVERY_MS
 from .periodic_queues import depths
+from .role import Others, Role
 from .transaction import Transaction
 
 log = logging.getLogger(__name__)
@@ -51,39 +54,6 @@ TASKS_PAUSE_MS: Final = 1000
 SLOW_TASKS_PAUSE_MS: Final = 5000
 #: Bytes that must be free for a group, beside its journal lines and what the store needs for it.
 GROUP_BYTES: Final = 128 * 1024
-
-
-class MustRecover(PostroomError):
-    """What is on disk and what is in memory may differ: nobody is answered, the daemon recovers from the journal."""
-
-
-class NoSpace(JournalRefused):
-    """The disk lacks space for a group, and the whole reserve would not be enough."""
-
-
-class NotConfirmed(MustRecover):
-    """The others do not have a group, or it is unknown: the next opening follows, and learns what they have."""
-
-
-class Leader(NamedTuple):
-    """The node that leads, and where its clients reach it; both are empty if that is unknown."""
-
-    node: str = ""
-    address: str = ""
-
-
-class Others(Protocol):
-    """Those who must have a group of the leader. Both methods raise ``NotConfirmed``."""
-
-    def send(self, lines: list[bytes], last_id: int, epoch: int) -> None:
-        """Send a group, while the local disk syncs it."""
-
-    def wait(self, last_id: int) -> None:
-        """Return once they have the group that was sent."""
-
-
-#: After these the broker must not be used again.
-FATAL: Final = (MustRecover, JournalUnknown, StoreDamaged)
 
 
 class GroupLimits(NamedTuple):
@@ -114,13 +84,7 @@ class Broker:
         self._marked_at = -MARK_EVERY_MS
         self._tasks_from = 0
         self._slow_tasks_from = 0
-        self.others: Others | None = None
-        """Who must have a group before it is answered; None: the local disk is enough."""
-        self.leader: Leader | None = None
-        """Whom this node follows: it changes nothing by itself, and answers questions as of what it has."""
-        self.uncertain: frozenset[bytes] = frozenset()
-        """Idempotency keys of requests that the cluster has or has not: nobody knows before it has the next group."""
-        self._undecided: list[Request] = []  # requests with such keys
+        self.role = Role(state.idempotency)
         for participant in state.participants:  # what was noted while the root was opened is final
             participant.commit()
 
@@ -141,7 +105,7 @@ class Broker:
         if not self.subscriptions.remove(request):
             self._scheduler.remove(request)
             self._working = deque(one for one in self._working if one[0] is not request)
-            self._undecided = [one for one in self._undecided if one is not request]
+            self.role.forget(request)
 
     def end_session(self, session: object) -> None:
         """A connection has ended: the waits that came by it end with it."""
@@ -166,8 +130,12 @@ class Broker:
         """
         requests = self._scheduler.take(self.limits.requests, self.limits.bytes)
         now = self.clock.now()
-        if self.leader is not None:
-            self._run(self._without_changes(requests, self.leader), False, now)
+        leader = self.role.leader
+        if leader is not None:
+            questions, refusals = self.role.sort(requests, leader)
+            if refusals:
+                self._answer_all(refusals)
+            self._run(questions, False, now)
         else:
             self._run(requests, now.engine >= self._tasks_from, now)
         if self._working:
@@ -178,7 +146,7 @@ class Broker:
         """The engine time at which there is something to do without a request."""
         if self.has_work:
             return 0
-        if self.leader is not None:
+        if self.role.leader is not None:
             return None
         due, wait_ends = self.store.due.next_time(), self.subscriptions.next_end()
         if wait_ends is not None and (due is None or wait_ends < due):
@@ -213,7 +181,7 @@ class Broker:
 
         Raises as ``run_group``.
         """
-        while self.leader is None:
+        while self.role.leader is None:
             try:
                 self._do_alone(lambda transaction: transaction.mark(clean=True))
                 break
@@ -230,12 +198,18 @@ class Broker:
     def begin_epoch(self, node: str, others: Others, found: list[Draft]) -> None:
         """Lead from now on as ``node``: ``others`` must have each group. The first one says so, and records what the
         start has found. Raises as ``accept_losses``."""
-        self.others = others
+        self.role.others = others
         root = self.state.root_id
         began: Draft = {"type": EventType.EPOCH_STARTED, "root": root, "reason": "leads the cluster", "node": node}
         self._do_alone(lambda transaction: transaction.begin_epoch([began, *found]))
         self.journal.end_mark.close()
         self.journal.end_mark.open(self.state.root_id, self.state.epoch, self.journal.last_id)
+
+    def end_uncertainty(self) -> None:
+        """The group that decides which requests the cluster has is there."""
+        decided = self.role.end_uncertainty()
+        if decided:
+            self._scheduler.add(decided)
 
     def accept_losses(self) -> list[list[int]]:
         """Record that an operator has taken note of the events that the store has never seen, and of ``damage``.
@@ -330,8 +304,9 @@ class Broker:
         group = transaction.group
         places: list[int] = []
         if group.events:
-            if self.leader is not None:
-                raise JournalRefused(OSError(errno.EROFS, f"this node follows {self.leader.node}"))
+            leader, others = self.role.leader, self.role.others
+            if leader is not None:
+                raise JournalRefused(OSError(errno.EROFS, f"this node follows {leader.node}"))
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:
@@ -339,12 +314,12 @@ class Broker:
             lines = group.encode()
             self.make_space(group.events, sum(map(len, lines)))
             places = self.journal.append(lines, group.last_id)
-            if self.others is not None:
-                self.others.send(lines, group.last_id, self.state.epoch)
+            if others is not None:
+                others.send(lines, group.last_id, self.state.epoch)
             if self._sync_each_group:
                 self.journal.sync()
-            if self.others is not None:  # the store never has what they have not
-                self.others.wait(group.last_id)
+            if others is not None:  # the store never has what they have not
+                others.wait(group.last_id)
         try:
             self.store.commit()
         except StoreDamaged:
@@ -416,7 +391,7 @@ class Broker:
         fails."""
         if len(requests) == 1 and not with_tasks:
             request = requests[0]
-            log.error("%s failed", _name(request), exc_info=error, extra=about(**request.log_fields()))
+            log.error("%s failed", name_of(request), exc_info=error, extra=about(**request.log_fields()))
             stored = isinstance(error, StoreError | OSError) and not isinstance(error, NotStored)
             code = ErrorCode.STORAGE_FAILED if stored else ErrorCode.INTERNAL_ERROR
             self._answer(request, Answer(error=CommandError(code, f"nothing was changed: {error}")))
@@ -447,53 +422,9 @@ class Broker:
     def _answer(self, request: Request, answer: Answer) -> None:
         self._answer_all([(request, answer)])
 
-    def _without_changes(self, requests: list[Request], leader: Leader) -> list[Request]:
-        """The questions among requests, and repeats, which have an answer. All others are refused, but those that may
-        have been executed."""
-        questions: list[Request] = []
-        for request in requests:
-            command, key = resolve_command(request.wire.command), request.key
-            if command is None or command in QUERIES or (key and self.state.idempotency.recall(key) is not None):
-                request.wire.payload.pop("waitMs", None)  # nothing here would wake it
-                questions.append(request)
-                continue
-            if key in self.uncertain:
-                self._undecided.append(request)
-                continue
-            request.command = command
-            text = f"{leader.node} leads" if leader.node else "no node leads at present"
-            data = {"leader": leader.node, "address": leader.address}
-            self._answer(request, Answer(error=CommandError(ErrorCode.NOT_LEADER, text, data)))
-        return questions
-
-    def end_uncertainty(self) -> None:
-        """The next group is there: the requests that waited for it are repeats, or were not executed."""
-        if self.uncertain:
-            self.uncertain = frozenset()
-            self._scheduler.add(self._undecided)
-            self._undecided = []
-
     def _answer_all(self, answers: list[tuple[Request, Answer]]) -> None:
-        if self.leader is not None:
-            stale = {"stale": True, "asOfEvent": self.store.applied}
-            for place, (request, answer) in enumerate(answers):
-                if request.command in QUERIES and not answer.error:
-                    answers[place] = request, Answer({**(answer.data or {}), **stale})
+        if self.role.leader is not None:
+            self.role.mark_stale(answers, self.store.applied)
         now_ns = time.monotonic_ns()
-        for request, answer in answers:
-            try:
-                request.on_answer(answer)
-            except Exception:
-                # What was done is done, and durable: only its answer cannot be given.
-                fields = about(**request.log_fields())
-                log.exception("the answer to %s cannot be given", _name(request), extra=fields)
-                error = CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer cannot be given")
-                try:
-                    request.on_answer(Answer(error=error))
-                except Exception:
-                    log.exception("nor can the error; the others of the group are answered all the same")
+        give(answers)
         self._vitals.count_answers(answers, now_ns)
-
-
-def _name(request: Request) -> str:
-    return f"request {request.wire.request_id} of {request.who.client_id}"

@@ -13,8 +13,9 @@ from ..journal.journal import JournalRefused
 from ..model.lifecycle import IllegalTransition
 from ..platform.clock import Now
 from ..stores.errors import StoreDamaged, StoreError, StoreFull
-from .broker import Broker, MustRecover
+from .broker import Broker
 from .engine_state import EngineState
+from .failures import MustRecover
 from .idempotency import key_of_event
 
 #: What the first event of a segment may be.

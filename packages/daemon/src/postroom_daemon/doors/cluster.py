@@ -23,8 +23,9 @@ from postroom_common.errors import PostroomError
 from postroom_common.lane import Frame, FrameReader, FrameTooLarge, encode_frame
 from postroom_common.protocol import CLUSTER_SOCKET
 
-from ..broker.broker import Leader, MustRecover, NotConfirmed
+from ..broker.failures import MustRecover, NotConfirmed
 from ..broker.following import CannotFollow, apply_groups
+from ..broker.role import Leader
 from ..config.settings import Settings
 from ..journal.journal import JournalRefused
 from ..model.request import Request
@@ -114,7 +115,7 @@ class Cluster(Door):
             self._listener = self._listen()
             self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         if not self._leads:
-            root.broker.leader = self._leader
+            root.broker.role.leader = self._leader
             self._hello()
             return
         self._leader, self._pending = Leader(self._settings.node_id), 0
@@ -207,7 +208,7 @@ class Cluster(Door):
         self._leader = Leader()
         log.warning("the cluster's connection has ended: %s", why)
         if self._root and not self._leads:
-            self._root.broker.leader = self._leader
+            self._root.broker.role.leader = self._leader
 
     def _send(self, header: dict[str, Any], body: bytes = b"") -> None:
         if self._peer:
@@ -266,7 +267,7 @@ class Cluster(Door):
             self._problem = header["follow"].get("problem") or ""
             if self._leads:
                 raise RoleChanged(f"{self._leader.node or 'another node'} leads: this node follows")
-            root.broker.leader = self._leader
+            root.broker.role.leader = self._leader
         elif "lead" in header and not self._leads:
             self._lead = int(header["lead"]["epoch"])
             if self._lead <= root.broker.state.epoch:

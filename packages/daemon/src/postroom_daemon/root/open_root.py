@@ -12,9 +12,10 @@ from postroom_common.errors import PostroomError
 from postroom_common.notify import UNMEASURED_S, notify_busy
 from postroom_common.protocol import State
 
-from ..broker.broker import Broker, GroupLimits, Leader
+from ..broker.broker import Broker, GroupLimits
 from ..broker.engine_state import EngineState
 from ..broker.idempotency import Idempotency
+from ..broker.role import Leader
 from ..config.config import Config
 from ..config.settings import Settings
 from ..engine.context import Draft
@@ -195,8 +196,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, 
         broker = Broker(state, group_limits(settings), sync_each_group=settings.journal_durability == "commit")
         vitals.waiting = lambda: broker.subscriptions.count
         if is_member and not lead:
-            broker.leader = Leader()
-            broker.uncertain = Divergent(settings.journal_root, files).requests_behind(journal.last_id)
+            broker.role.leader = Leader()
+            broker.role.uncertain = Divergent(settings.journal_root, files).requests_behind(journal.last_id)
         opened.pop_all()  # the caller closes them
         reserve.tick()
         return OpenRoot(

@@ -19,7 +19,7 @@ from typing import Final
 
 from postroom_common.notify import Watchdog, notify, notify_busy, notify_reloading
 
-from ..broker.broker import MustRecover, NotConfirmed
+from ..broker.failures import MustRecover, NotConfirmed
 from ..config.config import Config
 from ..config.settings import Settings
 from ..doors.base import Door, DoorLost, DoorReplaced
@@ -244,7 +244,7 @@ class Loop:
     def _turn(self, ready: set[Door]) -> None:
         self._stalled.clear()
         asked = self._collect(ready)
-        if self._broker.others is None:
+        if self._broker.role.others is None:
             self._broker.run_group()
             for door in self._doors:
                 door.flush()
