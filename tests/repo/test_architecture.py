@@ -41,7 +41,7 @@ GATEWAY_ROOMS = (
 
 #: The rooms of the cluster's process in the same order.
 CLUSTER_ROOMS = (
-    "errors", "config", "groups", "connection", "stream", "daemon", "node", "control", "doctor", "service", "cli",
+    "errors", "config", "groups", "connection", "batches", "stream", "daemon", "node", "control", "doctor", "service", "cli",
     "__main__",
 )  # fmt: skip
 
