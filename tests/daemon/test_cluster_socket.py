@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Thread
 
 import pytest
@@ -70,7 +71,7 @@ def confirm(group: Header, lines: bytes) -> Header | None:
 
 @pytest.fixture
 def node(make_bench: MakeBench) -> Iterator[Node]:
-    made = Node(make_node(make_bench, **{"cluster.confirmMs": "150", "nodeId": "a"}))
+    made = Node(make_node(make_bench, **{"cluster.confirmMs": "60000", "nodeId": "a"}))
     yield made
     made.cluster.close()
     made.peer.socket.close()
@@ -110,24 +111,25 @@ def test_a_node_leads_when_it_is_told_to_and_each_group_waits_for_the_peer(node:
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("answer", "text", "confirm_ms"),
     [
-        (lambda group, lines: {"refused": "too late", "leader": "b"}, "refused: too late"),
-        (lambda group, lines: {"follow": {"leader": "b"}}, "b leads"),
-        (lambda group, lines: {"confirmed": group["last"] - 1}, "no answer about event"),
-        (lambda group, lines: {"follow": 7}, "cannot be read"),
-        (lambda group, lines: None, "not connected"),
+        (lambda group, lines: {"refused": "too late", "leader": "b"}, "refused: too late", 60_000),
+        (lambda group, lines: {"follow": {"leader": "b"}}, "b leads", 60_000),
+        (lambda group, lines: {"confirmed": group["last"] - 1}, "no answer about event", 150),
+        (lambda group, lines: {"follow": 7}, "cannot be read", 60_000),
+        (lambda group, lines: None, "not connected", 60_000),
     ],
     ids=["refused", "follow", "silence", "nonsense", "gone"],
 )
 def test_a_group_that_is_not_confirmed_is_not_answered_and_goes_aside(
-    node: Node, answer: Callable[[Header, bytes], Header | None], text: str
+    node: Node, answer: Callable[[Header, bytes], Header | None], text: str, confirm_ms: int
 ) -> None:
     begin_to_lead(node, 1)
     with node.answering(confirm):
         node.open()
         node.bench.publish(message="confirmed")
     sent = node.bench.make("publish", queue="q", message="last")
+    node.cluster._settings = replace(node.cluster._settings, cluster_confirm_ms=confirm_ms)
     with node.answering(answer) as groups, pytest.raises(NotConfirmed, match=text):
         node.bench.run(sent)
     assert not sent.answers

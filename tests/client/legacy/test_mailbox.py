@@ -672,7 +672,7 @@ class AForkedChild(MailboxTest):
 
     def poll_in_vain(self, client):
         try:
-            client.consume_next("q", wait_ms=20000, timeout=1)
+            client.consume_next("q", wait_ms=20000, timeout=2)
         except RequestTimeout:
             pass
 

@@ -186,7 +186,7 @@ class AMessageInAWithStatement(WorkTest):
         self.publish("bad")
         self.client.nack(self.client.consume_next(self.queue))
         for error in (Reject("of no use"), Retry("later")):
-            with self.client.consume(self.queue + ".dlq", visibility_timeout_sec=1) as letter:
+            with self.client.consume(self.queue + ".dlq", visibility_timeout_sec=2) as letter:
                 self.assertEqual((letter.payload, letter.failure["reasonCode"]), ("bad", "REJECTED"))
                 raise error
             self.assertIsNone(self.client.consume_next(self.queue + ".dlq"))
@@ -435,11 +435,11 @@ class ARequest(WorkTest):
         self.assertEqual(replies, [True] * 20)
 
     def test_that_nobody_replies_to_times_out_and_is_withdrawn(self):
-        self.assertRaises(NoReply, self.client.request, self.queue, "anybody?", timeout=1)
+        self.assertRaises(NoReply, self.client.request, self.queue, "anybody?", timeout=2)
         wait_until(lambda: self.counts() == {"dlq": 1}, "its time is over")
 
     def test_ignores_a_late_reply(self):
-        self.assertRaises(NoReply, self.client.request, self.queue, "late", timeout=1)
+        self.assertRaises(NoReply, self.client.request, self.queue, "late", timeout=2)
         wait_until(lambda: self.counts() == {"dlq": 1}, "its time is over")
         (mine,) = self.client._reply_queues._idle.get()
         self.client.publish(mine.name, "too late", correlation_id="the last one's")
@@ -448,19 +448,19 @@ class ARequest(WorkTest):
         self.assertEqual(self.client.status(mine.name)["metrics"]["ready"], 0)
 
     def test_waits_in_a_queue_that_is_deleted_automatically(self):
-        self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=1)
+        self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=2)
         (mine,) = self.client._reply_queues._idle.get()
         policy = self.client.get_policy(mine.name)["policy"]
         self.assertEqual((policy["ttlAction"], policy["dlq"]["enabled"]), ("drop", False))
         self.assertGreaterEqual(policy["expireAfterIdleSec"], 300)
 
     def test_checks_that_its_queue_exists_even_if_it_is_always_busy(self):
-        self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=1)
+        self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=2)
         (mine,) = self.client._reply_queues._idle.get()
         self.client.delete_queue(mine.name)
         for _ in range(2):  # two minutes pass between one request and the next
             mine._created_at -= 120
-            self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=1)
+            self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=2)
         self.assertTrue(self.client.status(mine.name)["exists"])
 
     def test_that_nobody_waits_for_gets_no_reply(self):
