@@ -6,9 +6,10 @@ import itertools
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,18 +18,19 @@ from .. import load
 from ..figures import Report, percentile
 from ..floor import Floor
 from ..stores.queue import WrongMessages
-from . import smss, tables, websocket_mq
+from . import simplemq, smss, tables, websocket_mq
 from .driver import Connections, Outcome, body_of, number_of
 from .peers import PEERS, Missing, running
 from .systems import Contestant, Ours, messages_in, ours
 from .tables import ONE, SIXTEEN, WINDOW, Idle, Row, Syncs
-from .wires import Refused
+from .wires import Refused, Wire
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """How much is measured: ``seconds`` for each row in a round, after a warm-up; the floor before each server;
-    ``consumers`` wait for one message; a subscriber reads ``backlog`` messages."""
+    ``consumers`` wait for one message, and so many messages are pushed to a subscriber of SimpleMQ; one of smss reads
+    ``backlog`` messages."""
 
     rounds: int
     seconds: float
@@ -65,6 +67,11 @@ _CYCLE: Final = "cycle (draft, set, order, get, complete)"
 #: Messages of which each is delivered to one of the consumers that wait, and how long that may take.
 _DELIVERIES: Final = 20
 _DELIVERY_MS: Final = 5.0
+#: SimpleMQ's doors for publishes.
+_SIMPLEMQ: Final[tuple[tuple[str, Callable[[str], Wire]], ...]] = (
+    ("SimpleMQ over REST", simplemq.Rest),
+    ("SimpleMQ over TCP", simplemq.Tcp),
+)
 #: smss: connections that publish, and the rate that is aimed at if every answer is durable.
 _PUBLISHERS: Final = ((1, 3_000.0), (16, 15_000.0), (256, 20_000.0))
 #: Messages of a batch, and the rate of one subscriber that is aimed at.
@@ -85,7 +92,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
         report.conditions.setdefault("versions", {})
         tables.print_head(report, contestants)
         idle = _idle(mine, contestants, size.idle_s)
-        found: dict[Row, list[Outcome]] = {row: [] for row in (*_lane_rows(), *_cycle_rows())}
+        found: dict[Row, list[Outcome]] = {row: [] for row in (*_lane_rows(), *_cycle_rows(), *_simplemq_rows())}
         for contestant in contestants:
             found |= {row: [] for row in _rows(contestant)}
         syncs: list[Syncs] = []
@@ -99,6 +106,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
                 if contestant is None:
                     _lane_round(mine, size, found)
                     _cycle_round(mine, f"cycles-{number}", size, found)
+                    _simplemq_round(mine, f"simplemq-{number}", size, found)
                     continue
                 try:
                     _round(contestant, f"{contestant.queue}-{number}", size, found)
@@ -113,6 +121,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None, with_p
             report.missing("floor", "no C compiler (cc, gcc, clang) on the PATH")
         tables.print_rows(report, found, syncs if floor else [])
         _print_deliveries(report, mine, size.consumers)
+        _print_pushes(report, mine, size)
         report.section("smss: publishes of 200 bytes, each answered before the next one of its connection")
         _print_publishes(report, mine, "durable", size)
         with ours(place / "interval", place / "interval.toml", "--journal-durability", "interval") as other:
@@ -216,6 +225,41 @@ def _cycle_round(mine: Ours, queue: str, size: Size, found: dict[Row, list[Outco
             raise WrongMessages(f"WebSocket MQ has {left} messages left after the last of them was completed")
         if outcome:
             found[row].append(outcome)
+
+
+def _simplemq_rows() -> Iterator[Row]:
+    for name, _ in _SIMPLEMQ:
+        for shape in (ONE, SIXTEEN):
+            yield Row(name, "push", shape.name, shape, ("daemon", "gateway"), True, True)
+
+
+def _simplemq_round(mine: Ours, queue: str, size: Size, found: dict[Row, list[Outcome]]) -> None:
+    """One round of SimpleMQ's publishes, on a queue of their own, which must have all of them at the end."""
+    numbers = itertools.count()
+    wires = dict(_SIMPLEMQ)
+    for row in _simplemq_rows():
+        wire = wires[row.who]
+        address = mine.simplemq if wire is simplemq.Rest else mine.simplemq_tcp
+        with Connections(address, partial(wire, queue), row.shape.connections) as connections:
+            outcome = connections.push(numbers, row.shape.window, mine.read_cpu, size.warm_up_s, size.seconds)
+        if outcome:
+            found[row].append(outcome)
+    check("SimpleMQ", next(numbers), [], messages_in(mine.daemon, queue))
+
+
+def _print_pushes(report: Report, mine: Ours, size: Size) -> None:
+    """How fast a backlog is pushed to one subscriber of SimpleMQ, and a message to one that waits."""
+    report.section(f"SimpleMQ: {size.consumers:,} messages are pushed to one subscriber, which acknowledges each")
+    for how, settles in (("bare, a pong after each", False), ("settled by the subscriber", True)):
+        rates = []
+        for number in range(size.rounds):
+            topic = f"pushes-{settles}-{number}"
+            simplemq.fill(mine.simplemq_tcp, topic, size.consumers)
+            rates.append(simplemq.pushes(mine.simplemq, topic, size.consumers, settles))
+        report.add(f"SimpleMQ: messages to one subscriber, {how}", rates, "/s")
+    times_ms = simplemq.deliveries(mine.simplemq_tcp, mine.simplemq, "waiting", _DELIVERIES)
+    report.add("SimpleMQ: publish until a subscriber that waits has it: p50", statistics.median(times_ms), "ms")
+    report.add(f"SimpleMQ: publish until a subscriber has it: longest of {_DELIVERIES}", max(times_ms), "ms")
 
 
 def _print_deliveries(report: Report, mine: Ours, consumers: int) -> None:

@@ -94,13 +94,15 @@ class Contestant:
 @dataclass(frozen=True, slots=True)
 class Ours:
     """The daemon, the gateway, and the gateway's doors: those that are measured as others are, and those of WebSocket
-    MQ and smss."""
+    MQ, smss and SimpleMQ."""
 
     daemon: Daemon
     gateway: Process
     doors: tuple[Contestant, ...]
     websocket_mq: Address
     smss: Address
+    simplemq: Address
+    simplemq_tcp: Address
 
     def read_cpu(self) -> list[float]:
         """CPU seconds of daemon and gateway."""
@@ -111,21 +113,22 @@ class Ours:
 def ours(place: Path, gateway_file: Path, *flags: str) -> Iterator[Ours]:
     """Our daemon with a gateway, whose configuration is written to ``gateway_file``. ``flags`` are the daemon's."""
     with daemons.running(place, "--gateway-users", str(os.getuid()), "--limits-user-waits", "0", *flags) as daemon:
-        http, rpc, mq, smss, pages = free_ports(5)
         lane = daemon.ipc / "lane.sock"
-        gateway_file.write_text(_GATEWAY.format(socket=lane, http=http, rpc=rpc, mq=mq, smss=smss, pages=pages))
+        ports = dict(zip(_DOORS, free_ports(len(_DOORS)), strict=True))
+        gateway_file.write_text(_GATEWAY.format(socket=lane, **ports))
         command = (sys.executable, "-m", "postroom_gateway", "run", "--config", gateway_file)
         gateway = Process(command, gateway_file.with_suffix(".log"))
         try:
-            for port in (http, rpc, mq, smss):
+            for port in ports.values():
                 gateway.wait_for(partial(_connect, port))
             pids = {"daemon": daemon.pid, "gateway": gateway.pid}
             left = partial(messages_in, daemon)
             doors = (
-                Contestant("LMQ over HTTP", pids, ("127.0.0.1", http), LmqHttp, left, is_ours=True),
-                Contestant("LMQ over MessagePack-RPC", pids, ("127.0.0.1", rpc), LmqRpc, left, is_ours=True),
+                Contestant("LMQ over HTTP", pids, ("127.0.0.1", ports["http"]), LmqHttp, left, is_ours=True),
+                Contestant("LMQ over MessagePack-RPC", pids, ("127.0.0.1", ports["rpc"]), LmqRpc, left, is_ours=True),
             )
-            yield Ours(daemon, gateway, doors, ("127.0.0.1", mq), ("127.0.0.1", smss))
+            others = (("127.0.0.1", ports[name]) for name in ("mq", "smss", "simplemq", "tcp"))
+            yield Ours(daemon, gateway, doors, *others)
         finally:
             gateway.stop()
 
@@ -136,6 +139,8 @@ def messages_in(daemon: Daemon, queue: str) -> int:
     return int(counts["ready"] + counts["inflight"])
 
 
+#: The ports in the configuration of the gateway.
+_DOORS: Final = ("http", "rpc", "mq", "smss", "simplemq", "tcp", "pages")
 _GATEWAY: Final = """\
 [daemon]
 socket = "{socket}"
@@ -149,6 +154,12 @@ port = {rpc}
 port = {mq}
 [doors.smss]
 port = {smss}
+[doors.simplemq]
+port = {simplemq}
+options = {{strategy = "FIRST_AVAILABLE"}}
+[doors.simplemq-tcp]
+port = {tcp}
+options = {{strategy = "FIRST_AVAILABLE"}}
 [limits]
 connections = 2000
 peer_connections = 2000

@@ -44,7 +44,7 @@ class Connection:
 
     def send(self, key: str, method: str, *params: Any) -> None:
         """Send a request."""
-        self.socket.sendall(_frame(_request(key, method, *params)))
+        self.socket.sendall(frame(_request(key, method, *params)))
 
     def receive(self) -> list[tuple[str, bytes]]:
         """The results that have arrived, as JSON, each with the key of its request. Raises ``Refused`` for an error."""
@@ -73,11 +73,11 @@ def _request(key: str, method: str, *params: Any) -> bytes:
     return json.dumps(request | {"expectedVersion": "^0.7.0"}).encode()
 
 
-def _frame(payload: bytes) -> bytes:
-    """A text frame of a client, whose mask changes nothing."""
+def frame(payload: bytes, opcode: int = 1) -> bytes:
+    """A frame of a client, of text unless it is said, whose mask changes nothing."""
     size = len(payload)
     head = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
-    return b"\x81" + head + bytes(4) + payload
+    return bytes([0x80 | opcode]) + head + bytes(4) + payload
 
 
 def _taken(received: bytearray) -> bytes | None:
@@ -107,9 +107,9 @@ class _Caller:
         self._message = b""
         self.is_done = False
         value = body_of(0).decode()
-        self._draft = _frame(_request(key, "draftMessage", queue, None, ["slot"]))
+        self._draft = frame(_request(key, "draftMessage", queue, None, ["slot"]))
         self._set = _request(key, "setMessageSlot", queue, _ID, "slot", value).split(_ID_JSON)
-        self._order = _frame(_request(key, "orderMessage", queue))
+        self._order = frame(_request(key, "orderMessage", queue))
         self._get = _request(key, "getMessage", queue, _ID).split(_ID_JSON)
         self._complete = _request(key, "completeMessage", queue, _ID).split(_ID_JSON)
         self._expected = json.dumps(
@@ -131,16 +131,16 @@ class _Caller:
             self._begun = now
             self._send(self._draft)
         elif place == 1:
-            self._send(_frame(result.join(self._set)))
+            self._send(frame(result.join(self._set)))
         elif place == 2:
             self._send(self._order)
         elif place == 3:
             self._message = result
-            self._send(_frame(result.join(self._get)))
+            self._send(frame(result.join(self._get)))
         else:
             if result != self._expected:
                 raise Refused(f"getMessage returned {result!r}")
-            self._send(_frame(self._message.join(self._complete)))
+            self._send(frame(self._message.join(self._complete)))
 
 
 def cycles(

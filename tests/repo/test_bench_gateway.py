@@ -48,6 +48,10 @@ def test_every_row_of_the_gateway_and_the_lane_has_its_figures(tmp_path):
         f"{rpc}: push, 1 connection",
         f"{rpc}: push, 1 connection, 64 in flight",
         f"{rpc}: pull and ack, 1 connection",
+        "SimpleMQ over REST: push, 1 connection",
+        "SimpleMQ over REST: push, 16 connections",
+        "SimpleMQ over TCP: push, 1 connection",
+        "SimpleMQ over TCP: push, 16 connections",
         f"{cycle}, 1 caller",
         f"{cycle}, 16 callers, 1 connection",
         f"{cycle}, 16 callers, 16 connections",
@@ -57,6 +61,9 @@ def test_every_row_of_the_gateway_and_the_lane_has_its_figures(tmp_path):
         assert f"{row}: CPU of the daemon" in values
         assert (f"{row}: CPU of the gateway" in values) == ("MQ" in row)
     assert values["WebSocket MQ: delivery to one of 150 consumers: p50"] > 0
+    for how in ("bare, a pong after each", "settled by the subscriber"):
+        assert values[f"SimpleMQ: messages to one subscriber, {how}"] > 0
+    assert values["SimpleMQ: publish until a subscriber that waits has it: p50"] > 0
     for connections in ("1 connection", "16 connections", "256 connections"):
         for how in ("durable", "durability interval"):
             assert values[f"smss: publish, {connections}, {how}"] > 0
