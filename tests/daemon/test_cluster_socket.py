@@ -13,7 +13,7 @@ from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.doors.cluster import Cluster, RoleChanged
 from tests.conformance.bench import Bench
 from tests.conformance.cluster_peer import Header, Peer
-from tests.daemon.cluster_nodes import MakeBench, divergent, make_node
+from tests.daemon.cluster_nodes import MakeBench, divergent, lose_end, make_node
 
 
 class Node:
@@ -190,6 +190,35 @@ def test_a_follower_applies_groups_tells_what_it_has_and_leads_on(make_bench: Ma
     with pytest.raises(RoleChanged, match="no longer leads"):
         other.turn()
     other.cluster.close()
+
+
+def test_a_journal_that_has_lost_its_end_gets_it_again_before_anything_else_happens(node: Node) -> None:
+    begin_to_lead(node, 1)
+    with node.answering(confirm) as groups:
+        node.open()
+        node.bench.publish(message="one")
+        sent = node.bench.send("publish", queue="q", message="two")
+    node.bench.close()
+    assert lose_end(node.bench, 1) == groups[1][0]["last"]
+    node.open()
+    assert node.peer.wait_for("hello")[0]["lastId"] == groups[1][0]["last"]
+    repeated = node.bench.again(sent)
+    node.bench.run(repeated)
+    assert not repeated.answers, "nobody knows yet that it was executed"
+    node.peer.send(lead={"epoch": 2})
+    node.turn()
+    assert "the cluster does not have it" in node.peer.read()[0]["failed"]
+    node.peer.socket.close()
+    node.peer = node.connect()
+    node.peer.send(groups[2][1], apply=groups[2][0])
+    with pytest.raises(RoleChanged, match="again"):
+        node.turn()
+    node.open()
+    assert node.bench.counts() == {"ready": 2}
+    repeated = node.bench.again(sent)
+    node.bench.run(repeated)
+    assert repeated.data == sent.data
+    begin_to_lead(node, 2)
 
 
 def test_a_second_process_is_refused_while_the_first_one_lives_and_takes_its_place_when_it_is_gone(node: Node) -> None:

@@ -22,6 +22,10 @@ from .idempotency import key_of_event
 _BEGINS: Final = frozenset({EventType.CLOCK_MARKED, EventType.EPOCH_STARTED})
 
 
+class CaughtUp(PostroomError):
+    """The journal has again what the store shows: the root is to be opened again, which folds the rest."""
+
+
 class CannotFollow(PostroomError):
     """A group does not continue this journal, or cannot be folded here; nothing was changed."""
 
@@ -30,10 +34,10 @@ def apply_groups(broker: Broker, groups: list[list[bytes]]) -> None:
     """Append groups of the leader to the journal, sync each, and fold them together. The journal may have the beginning
     of the first: the backup of a leader at work ends between two requests of a group.
 
-    Raises ``CannotFollow``; ``JournalRefused`` or ``StoreFull`` if the disk takes nothing; and as ``run_group``. The
-    groups before the one that cannot be applied are applied.
+    Raises ``CannotFollow``; ``JournalRefused`` or ``StoreFull`` if the disk takes nothing; ``CaughtUp``, and what is
+    behind that group comes again; and as ``run_group``. The groups before the one that cannot be applied are applied.
     """
-    if len(groups) > 1 and broker.state.root_id:
+    if len(groups) > 1 and broker.state.root_id and not broker.role.shown_up_to:
         try:
             _apply(broker, groups)
         except (CannotFollow, JournalRefused, StoreFull):  # nothing was changed
@@ -47,7 +51,8 @@ def apply_groups(broker: Broker, groups: list[list[bytes]]) -> None:
 def _apply(broker: Broker, groups: list[list[bytes]]) -> None:
     state = broker.state
     store, journal = state.store, state.journal
-    parts = _read_all(groups, state)
+    shown_up_to = broker.role.shown_up_to
+    parts = _read_all(groups, state, 0 if shown_up_to else state.epoch)
     events = [event for part in parts for event in part]
     last = events[-1]
     if last["engineMs"] > state.clock.now().engine:
@@ -55,7 +60,8 @@ def _apply(broker: Broker, groups: list[list[bytes]]) -> None:
     places: list[int] = []
     store.begin()
     try:
-        apply_new(events, store, state.observers)
+        if not shown_up_to:
+            apply_new(events, store, state.observers)
         broker.make_space(events, sum(len(line) for lines in groups for line in lines))
         for lines, part in zip(groups, parts, strict=True):
             if journal.segment is None or (journal.wants_roll() and part[0]["type"] in _BEGINS):
@@ -79,6 +85,10 @@ def _apply(broker: Broker, groups: list[list[bytes]]) -> None:
     except StoreError as error:
         raise MustRecover(f"{error}; the journal has the groups") from error
     _remember(state, events, places)
+    if shown_up_to:
+        if last["id"] >= shown_up_to:
+            raise CaughtUp(f"the journal has event {shown_up_to} again")
+        return
     broker.end_uncertainty()
     for part in parts:
         state.vitals.count_group(0, part, state.clock.now())
@@ -90,11 +100,11 @@ def _roll_back(state: EngineState) -> None:
         participant.rollback()
 
 
-def _read_all(groups: list[list[bytes]], state: EngineState) -> list[list[Event]]:
+def _read_all(groups: list[list[bytes]], state: EngineState, epoch: int) -> list[list[Event]]:
     """The events of the groups that the journal does not have, by group. Raises ``CannotFollow`` unless they continue
-    the journal."""
+    the journal, in this epoch or a later one."""
     parts: list[list[Event]] = []
-    last_id, epoch = state.journal.last_id, state.epoch
+    last_id = state.journal.last_id
     for lines in groups:
         parts.append(_read(lines, state, last_id + 1, epoch))
         last_id, epoch = parts[-1][-1]["id"], parts[-1][-1]["epoch"]

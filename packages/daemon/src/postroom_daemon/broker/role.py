@@ -44,6 +44,9 @@ class Role:
         self.uncertain: frozenset[bytes] = frozenset()
         """Idempotency keys of requests that the cluster has or has not: nobody knows before it has the next group."""
         self._undecided: list[Request] = []  # requests with such keys
+        self.shown_up_to = 0
+        """The store of this follower shows events up to this one, which the journal has lost: groups go to the journal
+        only, until it has them again. 0: it has lost none."""
 
     def sort(self, requests: list[Request], leader: Leader) -> tuple[list[Request], list[tuple[Request, Answer]]]:
         """What a follower does with requests: the questions among them, and the repeats, which have an answer; and the
@@ -56,7 +59,7 @@ class Role:
                 request.wire.payload.pop("waitMs", None)  # nothing here would wake it
                 questions.append(request)
                 continue
-            if key in self.uncertain:
+            if key in self.uncertain or (key and self.shown_up_to):
                 self._undecided.append(request)
                 continue
             request.command = command

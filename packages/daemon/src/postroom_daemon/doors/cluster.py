@@ -24,7 +24,7 @@ from postroom_common.lane import Frame, FrameReader, FrameTooLarge, encode_frame
 from postroom_common.protocol import CLUSTER_SOCKET
 
 from ..broker.failures import MustRecover, NotConfirmed
-from ..broker.following import CannotFollow, apply_groups
+from ..broker.following import CannotFollow, CaughtUp, apply_groups
 from ..broker.role import Leader
 from ..config.settings import Settings
 from ..journal.journal import JournalRefused
@@ -49,7 +49,7 @@ _NO_PROCESS: Final = "postroom-cluster is not connected"
 
 
 class RoleChanged(PostroomError):
-    """The root is to be opened again, in another role; the text says which."""
+    """The root is to be opened again, mostly in another role; the text says why."""
 
 
 class Cluster(Door):
@@ -269,6 +269,8 @@ class Cluster(Door):
                 raise RoleChanged(f"{self._leader.node or 'another node'} leads: this node follows")
             root.broker.role.leader = self._leader
         elif "lead" in header and not self._leads:
+            if shown := root.broker.role.shown_up_to:
+                raise CannotFollow(f"the store shows event {shown}, and the cluster does not have it: seed this node")
             self._lead = int(header["lead"]["epoch"])
             if self._lead <= root.broker.state.epoch:
                 self._lead = 0
@@ -289,7 +291,10 @@ class Cluster(Door):
             return
         new = [body.splitlines(keepends=True) for of, body in groups if of["last"] > root.journal.last_id]
         if new:
-            apply_groups(root.broker, new)
+            try:
+                apply_groups(root.broker, new)
+            except CaughtUp as caught_up:
+                raise RoleChanged(f"{caught_up}: the root is opened again") from caught_up
             self._groups += len(new)
         for lines in new if self._has_aside else ():
             self._divergent.forget(lines)

@@ -198,6 +198,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, 
         if is_member and not lead:
             broker.role.leader = Leader()
             broker.role.uncertain = Divergent(settings.journal_root, files).requests_behind(journal.last_id)
+            broker.role.shown_up_to = recovery.shown_up_to
         opened.pop_all()  # the caller closes them
         reserve.tick()
         return OpenRoot(

@@ -44,7 +44,8 @@ class Recovery:
 
     After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that the journal lacks. A
     member of a cluster (``is_member``) writes no events here: what it would record is in ``found``. It gets from the
-    others what its journal lacks, and its root, too, if it has none.
+    others what its journal lacks, and its root, too, if it has none. ``shown_up_to`` is the event up to which its store
+    shows what its journal has lost; 0: nothing.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Recovery:
         is_member: bool = False,
     ) -> None:
         self.found: list[Draft] = []
+        self.shown_up_to = 0
         self._is_member = is_member
         self.root_id = ""
         self.epoch = 0
@@ -107,6 +109,13 @@ class Recovery:
         if expected <= journal.last_id:
             self._miss(expected, journal.last_id)
         store.commit()
+        if self._is_member and (shown := max(store.audit.newest_event(), store.logs.newest())) > journal.last_id:
+            # The replay goes on at a later start, when the journal has these events again.
+            log.error(
+                "the journal ends at %d, and the store shows event %d: the others have it", journal.last_id, shown
+            )
+            self.shown_up_to = shown
+            return
         self._moved = store.recovery.finish_replay(clean=self._clean and current)
         if store.recovery.missing:
             self._losses.append(self._missing_messages(store.recovery.missing))
@@ -228,12 +237,8 @@ class Recovery:
             reason = "rebuilt from a part of the journal" if self.epoch else "new root"
             self.root_id, self.epoch = self._ids.root(), self.epoch + 1
             drafts.append({"type": EventType.EPOCH_STARTED, "root": self.root_id, "reason": reason})
-        drafts += [self._reprocessed(key) for key in self._moved]
-        for loss in [*self._losses, *store.recovery.losses()]:
-            draft = _loss_draft(loss)
-            if not any(draft.items() <= event.items() for event in self._reported):
-                drafts.append(draft)
-        drafts += differing_logs(store)
+        if not self.shown_up_to:  # else the later start finds it
+            drafts += self._found()
         self.found = drafts
         if drafts and not self._is_member:
             self._write(drafts, clock)
@@ -248,6 +253,15 @@ class Recovery:
             store.begin()
             store.facts.put(FACT_END_MARK, True)
             store.commit()
+
+    def _found(self) -> list[Draft]:
+        """The events that say what this start has found."""
+        drafts = [self._reprocessed(key) for key in self._moved]
+        for loss in [*self._losses, *self._store.recovery.losses()]:
+            draft = _loss_draft(loss)
+            if not any(draft.items() <= event.items() for event in self._reported):
+                drafts.append(draft)
+        return drafts + differing_logs(self._store)
 
     def _marked(self, known: dict[str, Any] | None) -> int:
         """The last event by the mark of the journal's end; 0 if there is no mark of this root."""

@@ -48,6 +48,8 @@ class Checkpoints:
         self._make(self._root.store.disk.checkpoint)
 
     def _make(self, checkpoint: Callable[[], int | None]) -> None:
+        if self._root.broker.role.shown_up_to:  # the next start needs what files show behind the journal's end
+            return
         settings, journal, clock = self._settings, self._root.journal, self._root.clock
         try:
             self._unfinished = False
