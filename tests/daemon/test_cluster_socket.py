@@ -221,13 +221,21 @@ def test_a_journal_that_has_lost_its_end_gets_it_again_before_anything_else_happ
     begin_to_lead(node, 2)
 
 
-def test_a_second_process_is_refused_while_the_first_one_lives_and_takes_its_place_when_it_is_gone(node: Node) -> None:
+def test_a_second_process_is_refused_while_the_first_one_lives_and_takes_its_place_when_it_is_gone(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     begin_to_lead(node, 1)
     with node.answering(confirm):
         node.open()
         second = node.connect()
         assert "node a has a postroom-cluster already" in second.read()[0]["failed"]
         assert second.read() == ({}, b"")
+        second.socket.close()
+        second = node.connect()
+        assert "failed" in second.read()[0]
+        assert [record.message for record in caplog.records if "second" in record.message] == [
+            "a second postroom-cluster was refused: one is connected already"
+        ]
         node.bench.publish()
     assert node.cluster.check_health()["role"] == "leader"
     second.socket.close()

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from postroom_common.errors import PostroomError
 from postroom_common.lane import FrameReader, encode_frame
 
-from .errors import DaemonGone, HelloRepeated, MustBeSeeded
+from .errors import DaemonGone, DaemonRefuses, HelloRepeated, MustBeSeeded
 from .groups import Group, Stored, crc_of
 
 #: Version of the protocol.
@@ -186,7 +186,7 @@ class Daemon:
 
     def _check(self) -> None:
         if self._gone:
-            raise DaemonGone(self._gone)
+            raise DaemonRefuses(self._gone) if self.failure else DaemonGone(self._gone)
         if self._is_new:
             raise HelloRepeated("the daemon has opened its root again")
 

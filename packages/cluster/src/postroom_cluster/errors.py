@@ -9,6 +9,10 @@ class DaemonGone(PostroomError):
     """The connection to the daemon has ended, or the daemon does what its protocol does not allow."""
 
 
+class DaemonRefuses(DaemonGone):
+    """The daemon says why it ends the connection, or is another node's: the next attempt will mostly end the same way."""
+
+
 class HelloRepeated(PostroomError):
     """The daemon has opened its root again: what was agreed with it before is void."""
 

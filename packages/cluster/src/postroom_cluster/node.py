@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from .daemon import Daemon, Hello
-from .errors import DaemonGone, HelloRepeated, MustBeSeeded, NotAppended, StreamUnavailable
+from .errors import DaemonGone, DaemonRefuses, HelloRepeated, MustBeSeeded, NotAppended, StreamUnavailable
 from .groups import Author, Group, Stored
 from .stream import State, Stream
 
@@ -114,7 +114,7 @@ class Node:
     async def _serve_root(self, daemon: Daemon, hello: Hello) -> None:
         """Serve a root from its opening until it is opened again."""
         if hello.node != self.name:
-            raise DaemonGone(
+            raise DaemonRefuses(
                 f"cluster.node is {self.name}, but the nodeId of the daemon is {hello.node}: set both to one name"
             )
         author = Author(self.name, self.run_id, hello.root, self._own_address or hello.address)

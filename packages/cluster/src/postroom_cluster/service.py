@@ -17,14 +17,18 @@ from .config.settings import Settings
 from .connection import connect
 from .control import answer_questions
 from .daemon import Daemon
-from .errors import DaemonGone, StreamUnavailable
+from .errors import DaemonGone, DaemonRefuses, StreamUnavailable
 from .node import Failover, Node, first_of
 from .stream import Stream
 
 log = logging.getLogger(__name__)
 
-#: Time (s) before the next attempt to reach the daemon or the servers.
+#: Time (s) before the next attempt to reach the daemon or the servers; it doubles, up to the longest, while the daemon
+#: refuses to work with this process for the same reason.
 _PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 5.0
+#: After so long (s) with one connection, what ends it is worth a record, whatever it was the last time.
+_LASTING_S: Final = 60.0
 
 
 async def run(settings: Settings) -> None:
@@ -70,22 +74,29 @@ async def _connected(settings: Settings) -> Client:
 
 
 async def _serve_daemons(settings: Settings, node: Node) -> NoReturn:
-    noted = ""
+    noted, pause_s, now = "", _PAUSE_S, asyncio.get_running_loop().time
+    is_flapping = False  # it greets, and then refuses: as if nothing had changed
     while True:
+        began_s, has_greeted = now(), False
         try:
             daemon = await Daemon.connect(settings.daemon.socket, settings.cluster.name)
-            log.info("connected to the daemon")
-            noted = ""
             try:
+                await daemon.hello()
+                if not is_flapping:
+                    log.info("connected to the daemon")
+                has_greeted = True
                 await node.serve(daemon)
             finally:
                 await daemon.close()
         except DaemonGone as error:
             node.problem = str(error)
-            if str(error) != noted:
-                noted = str(error)
+            if str(error) != noted or now() - began_s > _LASTING_S:
+                noted, pause_s = str(error), _PAUSE_S
                 log.warning("%s", error)
-            await asyncio.sleep(_PAUSE_S)
+            elif isinstance(error, DaemonRefuses):
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            is_flapping = has_greeted and pause_s > _PAUSE_S
+            await asyncio.sleep(pause_s)
 
 
 async def _tick(node: Node) -> NoReturn:

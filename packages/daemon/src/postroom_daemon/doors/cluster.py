@@ -72,6 +72,7 @@ class Cluster(Door):
         self._pending = self._groups = 0
         self._problem = ""
         self._peer: socket.socket | None = None
+        self._has_refused = False  # another process, since this one connected
         self._reader = FrameReader(_FRAME_BYTES)
         self._epoll = select.epoll()
         self._listener: socket.socket | None = None
@@ -185,13 +186,16 @@ class Cluster(Door):
             return
         self._drop("it was closed")
         self._peer, self._reader, self._problem = peer, FrameReader(_FRAME_BYTES), ""
+        self._has_refused = False
         self._epoll.register(peer.fileno(), select.EPOLLIN)
         self._hello()
 
     def _refuse(self, peer: socket.socket) -> None:
         """Turn a second process away: the first one stays."""
         node = self._settings.node_id
-        log.warning("a second postroom-cluster was refused: one is connected already")
+        if not self._has_refused:  # it comes again and again
+            log.warning("a second postroom-cluster was refused: one is connected already")
+        self._has_refused = True
         text = f"node {node} has a postroom-cluster already: stop this one, or correct cluster.node and daemon.socket"
         with closing(peer), suppress(OSError):
             peer.setblocking(False)
