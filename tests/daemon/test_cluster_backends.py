@@ -120,6 +120,33 @@ def test_a_message_whose_end_is_taken_off_the_journal_still_has_its_file(make_be
     assert first.store.applied == first.events()[-1]["id"]
 
 
+@pytest.mark.parametrize(("outcome", "limit"), [("refused", 5), ("late", 5), ("refused", 4)])
+def test_the_body_files_of_a_group_that_is_taken_off_go_with_it(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch, outcome: str, limit: int
+) -> None:
+    """The group's file has the bodies. So many that they may be of another root's go to quarantine."""
+    monkeypatch.setattr("postroom_daemon.stores.hybrid.store.CRASH_FILES_LIMIT", limit)
+    stream = Stream()
+    first = make_node(make_bench, "hybrid")
+    lead(first, stream, 1)
+    first.publish(message="confirmed")
+    before = files_of(first)
+    stream.outcome = outcome
+    sent = [first.make("publish", queue="q", message=f"unconfirmed {number}") for number in range(5)]
+    with pytest.raises(NotConfirmed):
+        first.run(*sent)
+    assert len([*first.config.settings.hybrid_payload_root.rglob("*.json")]) == 6
+    first.reopen()
+    assert files_of(first) == before and len(first.quarantined()) == (0 if limit == 5 else 5)
+    (name,) = divergent(first).names()
+    assert sum(b"unconfirmed" in line for line in divergent(first).lines(name)) == 5
+    follow(first, stream)
+    assert len(files_of(first)) == (6 if outcome == "late" else 1)
+    kill(first)
+    follow(first, stream)
+    assert len(files_of(first)) == (6 if outcome == "late" else 1)
+
+
 def test_a_follower_whose_disk_refuses_a_body_applies_its_group_later(make_bench: MakeBench) -> None:
     stream = Stream()
     first, second = make_node(make_bench), make_node(make_bench, "hybrid")

@@ -321,3 +321,17 @@ def test_a_response_without_space_gets_it_from_the_reserve(tmp_path: Path) -> No
     response = json.loads((tmp_path / "ipc" / "responses" / "c" / "r1.json").read_text())
     assert response["data"] == {"done": True} and reserve.bytes == MIB - STEP_BYTES
     mailbox.close()
+
+
+def test_health_says_that_the_disk_takes_nothing_until_it_takes_a_group(make_bench: MakeBench) -> None:
+    bench = make_bench("sqlite").open()
+    for ended in ("a group", "time"):
+        with bench.full_disk():
+            assert bench.send("publish", queue="q", message="x").code == "ERR_STORAGE_FULL"
+            shown = bench.do("health")
+        assert shown["status"] == "degraded" and "No space left" in shown["checks"]["disk"]["error"]
+        if ended == "a group":
+            bench.publish()
+        else:
+            bench.clocks.pass_ms(60_001)
+        assert bench.do("health")["checks"]["disk"]["ok"], ended

@@ -76,3 +76,24 @@ def test_a_member_follows_leads_and_after_a_kill_has_only_what_was_confirmed(
     assert peer.wait_for("hello")[0]["role"] == "follower"
     daemon.stop()
     peer.socket.close()
+
+
+def test_a_member_leaves_nothing_to_replay_when_its_role_changes(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon("--cluster-enabled", "true", backend="filesystem").start()
+    peer = Peer(daemon.ipc)
+    peer.send(lead={"epoch": 1})
+    stream = [confirm_next(peer)]
+    for text in ("one", "two"):
+        sent = daemon.send("publish", {"queue": "q", "message": text})
+        stream.append(confirm_next(peer))
+        assert daemon.answer(sent)["ok"]
+    last = daemon.events()[-1]["id"]
+    peer.send(follow={"leader": "b", "address": ""})
+    while (hello := peer.wait_for("hello")[0])["role"] != "follower" or not hello["lastId"]:
+        pass
+    assert list(daemon.root.rglob(f"checkpoint-{last:020d}.json"))
+    peer.send(lead={"epoch": 2})
+    lines = confirm_next(peer)
+    assert b"epoch_started" in lines
+    assert list(daemon.root.rglob(f"checkpoint-{last:020d}.json"))
+    peer.socket.close()

@@ -369,6 +369,7 @@ class Broker:
         """The disk took nothing of the group. Questions need no disk; if only space is lacking, the requests that
         publish nothing may fit without the rest, or into the reserve, or else each by itself."""
         log.error("%s", why)
+        self._vitals.note_refused(str(why))
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
         rest = [one for one in requests if one.command in QUERIES or (full and one.command not in ADDING)]
         nothing_left_out = len(rest) == len(requests) and not with_tasks

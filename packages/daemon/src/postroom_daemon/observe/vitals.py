@@ -31,6 +31,8 @@ from .traffic import TrafficLog
 _VERSION = version("postroom-daemon")
 #: Period (ns) for which the free space is cached. A fast disk writes a megabyte in it; the reserve has many.
 FREE_CHECK_NS = 10_000_000
+#: How long (engine ms) ``health`` shows that the disk took nothing, if it was not tried again.
+REFUSED_MS = 60_000
 #: What an operator does about a loss; see docs/incidents.md.
 _ADVICE = (
     "run postroomd verify; then stop the daemon, and apply postroomd repair, restore a backup, or accept the loss with"
@@ -96,6 +98,7 @@ class DaemonVitals:
         self.counters = Counters()
         self.version = _VERSION
         self.checkpointed = 0
+        self._refused, self._refused_ms = "", 0  # why the disk took nothing of a group, and when (engine ms)
         self._free_bytes = 0
         self._free_checked_ns = 0
 
@@ -130,7 +133,13 @@ class DaemonVitals:
 
     def count_group(self, requests: int, events: list[Event], now: Now) -> None:
         """Count a group and its events."""
+        if events:
+            self._refused = ""
         self.counters.count_group(requests, events, now.engine)
+
+    def note_refused(self, why: str) -> None:
+        """The disk took nothing of a group."""
+        self._refused, self._refused_ms = why, self._clock.now().engine
 
     def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]:
         """The events of a message that the journal still has, as the result of a generator of steps. Raises
@@ -204,8 +213,11 @@ class DaemonVitals:
         quarantined = self.quarantine.total_bytes()
         if quarantined:
             check["quarantineBytes"] = quarantined
-        full = {"error": "free space is below storage.minFreeBytes: publishes are refused"}
-        return check if check["ok"] else check | full
+        if not check["ok"]:
+            check["error"] = "free space is below storage.minFreeBytes: publishes are refused"
+        elif self._refused and self._clock.now().engine - self._refused_ms < REFUSED_MS:
+            check |= {"ok": False, "error": f"the disk takes nothing: {self._refused}"}
+        return check
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to ``metrics``: the sections of the C++ system, and further ones."""

@@ -227,6 +227,9 @@ class Loop:
         except DoorLost:
             self._stop()
             raise
+        except RoleChanged:  # between two groups: all that the store has is confirmed, and the opening replays nothing
+            self._checkpoints.make()
+            raise
         finally:
             self._snapshots.stop()
             self._selector.close()

@@ -144,14 +144,20 @@ class PayloadBodies(ReferencedBodies):
             log.error("payloads: %s", error)
 
     def _set_unborn_aside(self) -> None:
-        """Move the files of a group that a crash has prevented into quarantine."""
+        """Move the files of a group that a crash has prevented into quarantine. In a member of a cluster, whose journal
+        has ended before that group, or has lost it since, they are removed: its events have the bodies."""
         applied = self._store.applied
         newer = list(islice(self.payloads.newer_than(applied), CRASH_FILES_LIMIT + 1))
-        if len(newer) > CRASH_FILES_LIMIT:
+        are_many = len(newer) > CRASH_FILES_LIMIT
+        if are_many and not self._in_events:
             log.error("%s: many files are newer than event %d; they are left", self.payloads.root, applied)
             return
-        for name in newer:
-            if not self.index.refers_to(name):
+        for name in list(self.payloads.newer_than(applied)) if are_many else newer:
+            if self.index.refers_to(name):
+                continue
+            if self._in_events and not are_many:
+                self.payloads.remove(str(name))
+            else:
                 self.payloads.set_aside(str(name), "of a group that was not committed")
 
     # --- writing --------------------------------------------------------------------------------------------------
