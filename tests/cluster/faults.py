@@ -20,6 +20,7 @@ from tests.cluster.clients import QUEUE, Client, check, waiting
 from tests.cluster.machines import Machine, Machines, machines
 from tests.cluster.proxy import Links
 from tests.cluster.servers import Servers
+from tests.conformance.journal_end import lose_end
 from tests.wire.audit import audit
 from tests.wire.daemon import wait_until
 
@@ -27,6 +28,8 @@ from tests.wire.daemon import wait_until
 POLICY = {"retry": {"limit": 1000, "backoff": "linear", "initialDelaySec": 0.01, "maxDelaySec": 0.1}}
 #: Events that a machine misses that is away for long.
 MANY = 10_000
+#: Backends whose backups seed a machine with any.
+SEEDS_ANY = ("sqlite", "filesystem")
 #: How far (s) a clock is off: ten years.
 YEARS_S = 10 * 365 * 86400
 
@@ -74,6 +77,12 @@ class Scene:
         for machine in self.cluster:
             assert waiting(machine.daemon.counts(QUEUE)) == ledger.counts(QUEUE), machine.name
         return figures
+
+    def verify(self) -> None:
+        """Kill all machines, and compare the store of each with what its journal says."""
+        for machine in self.cluster:
+            machine.kill()
+            machine.postroomd("verify")
 
     def stop(self) -> None:
         for client in self.clients:
@@ -209,11 +218,21 @@ def publish_many(scene: Scene, *machines: Machine) -> None:
 def seeded(scene: Scene, machine: Machine) -> Iterator[None]:
     """A machine that has nothing is seeded from a backup of another, while clients work."""
     machine.kill()
-    other = scene.chance.choice([one for one in scene.cluster if one is not machine])
+    others = [one for one in scene.cluster if one is not machine and one.backend in (machine.backend, *SEEDS_ANY)]
+    other = scene.chance.choice(others)
     backup = scene.home / f"backup-{next(scene.numbers)}"
     other.postroomd("backup", "--to", str(backup))
     machine.postroomd("restore", "--from", str(backup), "--as-member", "--replace")
     yield
+    machine.start()
+
+
+@contextmanager
+def journal_end_lost(scene: Scene, machine: Machine) -> Iterator[None]:
+    """Its disk has lost the last groups, which it had synced; the store may show them."""
+    machine.kill()
+    yield
+    lose_end(machine.daemon.root / "journal", scene.chance.randint(1, 20), scene.chance.choice([0, 30]))
     machine.start()
 
 
@@ -276,7 +295,7 @@ async def _stream_leader(scene: Scene, machine: Machine) -> int:
 FAULTS: tuple[Fault, ...] = (
     killed, process_killed, frozen, process_frozen, daemon_frozen, cut_off, cut_off_with_a_client, deaf, mute,
     disk_full, away_for_many_events, seeded, clock_off, stream_leader_killed, quorum_lost,
-    server_frozen,
+    server_frozen, journal_end_lost,
 )  # fmt: skip
 
 
@@ -299,4 +318,5 @@ def campaign(servers: Servers, home: Path, faults: int, seed: int, clients: int 
             print(f"\r{sum(counted.values())} faults", end="", flush=True)
         made.go_on()
         figures = made.end()
+        made.verify()
     return f"\nseed {seed}: {', '.join(f'{number} {name}' for name, number in counted.most_common())}\n{figures}"

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from tests.wire.forked import run_command
 _CLUSTERS = count(1)
 #: Before other directories in ``PYTHONPATH``, it sets the clock of a process.
 _CLOCK = Path(__file__).parent / "clock"
+#: The backends of the first machine, the second, ...
+BACKENDS = ("sqlite", "filesystem", "hybrid")
 #: How long (s) a leader is silent before another machine tries to lead.
 AFTER_S = 1.0
 
@@ -40,11 +42,14 @@ after_seconds = {after_s}
 class Machine:
     """One machine: ``daemon``, and the process beside it. ``kill`` and ``freeze`` concern both."""
 
-    def __init__(self, home: Path, cluster: str, name: str, servers: Sequence[str], after_s: float) -> None:
+    def __init__(
+        self, home: Path, cluster: str, name: str, servers: Sequence[str], after_s: float, backend: str
+    ) -> None:
         self.name = name
+        self.backend = backend
         self.cluster = cluster
         self.home = home
-        self.daemon = Daemon(home / name, backend="sqlite")
+        self.daemon = Daemon(home / name, backend=backend)
         self.daemon.environment |= {
             "POSTROOM_CLUSTER_ENABLED": "true",
             "POSTROOM_CLUSTER_CONFIRM_MS": "3000",
@@ -160,10 +165,14 @@ def machines(
     after_s: float = AFTER_S,
     start: bool = True,
     links: Links | None = None,
+    backends: Sequence[str] = BACKENDS,
 ) -> Iterator[Machines]:
     """A cluster with a stream of its own, started; its machines reach the servers over ``links``, or directly."""
     cluster = f"m{next(_CLUSTERS)}"
-    made = [Machine(home, cluster, name, links.of(name) if links else servers, after_s) for name in names]
+    made = [
+        Machine(home, cluster, name, links.of(name) if links else servers, after_s, backend)
+        for name, backend in zip(names, cycle(backends), strict=False)
+    ]
     try:
         wait_until(
             lambda: made[0].command("create", "--no-other-node-leads").returncode == 0, "the servers create the stream"

@@ -38,8 +38,7 @@ def test_nothing_that_was_confirmed_is_lost_or_doubled_whatever_fails(servers, t
         outcomes = {fault.__name__: late_publish(made, fault) for fault in (frozen, cut_off_with_a_client, mute, deaf)}
         without_a_quorum_nothing_is_acknowledged_and_health_says_so(made)
         a_full_disk_stops_one_machine(made)
-        assert new.command("promote").returncode == 0
-        made.cluster.leader(new)
+        a_leader_whose_disk_is_full_refuses_with_certainty_until_another_is_promoted(made, new)
         made.go_on()
         print(made.end())
         texts = Counter(
@@ -49,6 +48,7 @@ def test_nothing_that_was_confirmed_is_lost_or_doubled_whatever_fails(servers, t
         assert was_there == {name: int(not code) for name, code in outcomes.items()}
         assert outcomes | {"deaf": ""} == dict.fromkeys(outcomes, "ERR_NOT_LEADER") | {"deaf": ""}
         a_process_ends_in_an_orderly_way(made)
+        made.verify()
 
 
 def late_publish(made: Scene, fault: Fault) -> str:
@@ -116,6 +116,29 @@ def a_full_disk_stops_one_machine(made: Scene) -> None:
         wait_until(lambda: is_degraded(follower), "health says so")
         made.go_on()
     wait_until(lambda: follower.role()["ok"], "it follows again")
+
+
+def a_leader_whose_disk_is_full_refuses_with_certainty_until_another_is_promoted(made: Scene, other: Machine) -> None:
+    """It goes on leading, because the others have the same journal, and may be as full."""
+    wait_until(lambda: other.role()["ok"], "it follows")
+    leader = made.cluster.leader()
+    if leader is other:
+        (other, *_) = followers(made)
+    with disk_full(made, leader):
+
+        def is_refused() -> bool:
+            return refused(leader, sent) == "ERR_STORAGE_FULL"
+
+        sent = leader.daemon.send("publish", {"queue": "full", "message": "refused"})
+        wait_until(is_refused, "nothing is acknowledged")
+        shown = leader.daemon.ask("health")
+        assert (shown["status"], shown["checks"]["disk"]["ok"], leader.is_leader()) == ("degraded", False, True)
+        assert other.command("promote").returncode == 0
+        made.cluster.leader(other)
+        made.go_on()
+    wait_until(lambda: leader.role()["ok"], "it follows again")
+    made.cluster.agree()
+    assert not [one for one in other.daemon.events("published") if one["queue"] == "full"]
 
 
 def a_process_ends_in_an_orderly_way(made: Scene) -> None:

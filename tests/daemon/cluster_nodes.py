@@ -9,7 +9,6 @@ from typing import Any
 from postroom_common.events import decode_event
 from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.broker.following import apply_groups
-from postroom_daemon.journal.recent import RECENT_NAME
 from postroom_daemon.root.divergent import Divergent
 from tests.conformance.bench import Bench
 
@@ -80,15 +79,3 @@ def follow(bench: Bench, stream: Stream) -> None:
 
 def divergent(bench: Bench) -> Divergent:
     return Divergent(bench.journal_root, bench.files)
-
-
-def lose_end(bench: Bench, groups: int, torn: int = 0) -> int:
-    """Cut so many groups off the journal of a closed node, and so many bytes more; return its last event then."""
-    (bench.journal_root / RECENT_NAME).unlink(missing_ok=True)
-    path = bench.segments()[-1]
-    lines = path.read_bytes().splitlines(keepends=True)
-    ends = [at + 1 for at, line in enumerate(lines) if decode_event(line)["id"] == decode_event(line)["grp"]]
-    kept = lines[: ends[-1 - groups]]
-    data = b"".join(kept)
-    path.write_bytes(data[: len(data) - torn])
-    return int(decode_event(kept[-1])["id"])

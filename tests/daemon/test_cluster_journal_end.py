@@ -9,7 +9,8 @@ import pytest
 
 from postroom_daemon.broker.following import CaughtUp
 from tests.conformance.bench import Bench, exported
-from tests.daemon.cluster_nodes import MakeBench, Stream, divergent, follow, lead, lose_end, make_node
+from tests.conformance.journal_end import lose_end
+from tests.daemon.cluster_nodes import MakeBench, Stream, divergent, follow, lead, make_node
 
 BACKENDS = ("sqlite", "filesystem", "hybrid")
 
@@ -68,7 +69,7 @@ def test_a_member_whose_journal_has_lost_its_end_folds_nothing_twice_and_nothing
     for groups, torn in ((1, 0), (3, 0), (5, 40), (9, 7)):
         for bench in (leader, follower):
             bench.close()
-            lose_end(bench, groups, torn)
+            lose_end(bench.journal_root, groups, torn)
         for bench in (leader, follower, other):
             catch_up(bench, stream)
         assert state_of(leader) == state_of(other) == state_of(follower), groups

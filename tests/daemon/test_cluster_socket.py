@@ -13,7 +13,8 @@ from postroom_daemon.broker.failures import NotConfirmed
 from postroom_daemon.doors.cluster import Cluster, RoleChanged
 from tests.conformance.bench import Bench
 from tests.conformance.cluster_peer import Header, Peer
-from tests.daemon.cluster_nodes import MakeBench, divergent, lose_end, make_node
+from tests.conformance.journal_end import lose_end
+from tests.daemon.cluster_nodes import MakeBench, divergent, make_node
 
 
 class Node:
@@ -199,7 +200,7 @@ def test_a_journal_that_has_lost_its_end_gets_it_again_before_anything_else_happ
         node.bench.publish(message="one")
         sent = node.bench.send("publish", queue="q", message="two")
     node.bench.close()
-    assert lose_end(node.bench, 1) == groups[1][0]["last"]
+    assert lose_end(node.bench.journal_root, 1) == groups[1][0]["last"]
     node.open()
     assert node.peer.wait_for("hello")[0]["lastId"] == groups[1][0]["last"]
     repeated = node.bench.again(sent)

@@ -10,7 +10,7 @@ class DaemonGone(PostroomError):
 
 
 class DaemonRefuses(DaemonGone):
-    """The daemon says why it ends the connection, or is another node's: the next attempt will mostly end the same way."""
+    """The daemon says why it ends the connection, or is another node's: the next attempt mostly ends the same way."""
 
 
 class HelloRepeated(PostroomError):

@@ -204,7 +204,7 @@ class DaemonVitals:
 
     def _check_disk(self) -> dict[str, Any]:
         free = self._disk_free()
-        check = {
+        check: dict[str, Any] = {
             "ok": free >= self._min_free_bytes,
             "freeBytes": free,
             "reserveBytes": self._min_free_bytes,
