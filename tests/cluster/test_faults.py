@@ -69,25 +69,37 @@ def followers(made: Scene) -> list[Machine]:
 
 
 def a_leader_is_killed_and_returns_after_many_events(made: Scene, a: Machine, b: Machine, c: Machine) -> None:
-    """It puts the group aside that was not confirmed."""
+    """It puts the group aside that was not confirmed. What no client sends again can be published again."""
     assert made.cluster.leader() is a
     a.daemon.publish("q", "x")
     made.cluster.agree()
     answer = b.daemon.answer(b.daemon.send("publish", {"queue": "q", "message": "x"}))["error"]
     assert (answer["code"], answer["data"]) == ("ERR_NOT_LEADER", {"leader": "a", "address": "a.example:9980"})
     a.freeze_process()
-    unconfirmed = a.daemon.send("publish", {"queue": "q", "message": "only here"})
-    wait_until(lambda: b"only here" in a.daemon.segments()[-1].read_bytes(), "its journal has it")
+    a.daemon.freeze()
+    unconfirmed = [a.daemon.send("publish", {"queue": "q", "message": text}) for text in ("only here", "sent again")]
+    a.daemon.thaw()
+    wait_until(lambda: b"sent again" in a.daemon.segments()[-1].read_bytes(), "its journal has them")
     a.kill()
     second = made.cluster.leader(b, c)
     publish_many(made, b, c)
     a.start()
     wait_until(lambda: a.role()["leader"] == second.name, "it follows")
-    wait_until(lambda: refused(a, unconfirmed) == "ERR_NOT_LEADER", "it is certain that nothing was changed")
+    for one in unconfirmed:
+        wait_until(lambda one=one: refused(a, one) == "ERR_NOT_LEADER", "it is certain that nothing was changed")  # type: ignore[misc]
     (aside,) = json.loads(a.postroomd("divergent", "list", "--json"))["groups"]
-    assert aside["types"] == {"published": 1}
+    assert aside["types"] == {"published": 2}
     assert "only here" in a.postroomd("divergent", "show", aside["name"])
+    second = made.cluster.leader()
+    second.daemon.put(unconfirmed[1].data)
+    assert second.daemon.answer(unconfirmed[1])["ok"]
+    path = str(a.daemon.root / "journal.divergent" / aside["name"])
+    for check, published, known in (("--check", 1, 1), ("--no-check", 1, 1), ("--no-check", 0, 2)):
+        done = json.loads(second.postroomd("divergent", "reinject", path, check, "--json"))
+        assert (done["published"], done["known"], done["left"]) == (published, known, {})
     made.cluster.agree()
+    texts = [one["message"]["parts"][0]["text"] for one in a.daemon.events("published") if one["queue"] == "q"]
+    assert sorted(texts) == ["only here", "sent again", "x"]
 
 
 def without_a_quorum_nothing_is_acknowledged_and_health_says_so(made: Scene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any, Final
 
 import nats.errors
@@ -25,9 +26,15 @@ def subject_of(cluster: str, node: str = "") -> str:
 async def answer_questions(connection: Client, cluster: str, node: Node) -> None:
     """Answer questions to this node and to all nodes, from now on."""
 
+    async def ask_to_yield(leader: str) -> None:
+        with suppress(nats.errors.Error):  # then it leads on, and this node's append is refused
+            await connection.publish(subject_of(cluster, leader), b"yield")
+
+    node.ask_to_yield = ask_to_yield
+
     async def answer(message: Msg) -> None:
         if message.data == b"promote" and (leader := node.promote()):
-            await connection.publish(subject_of(cluster, leader), b"yield")
+            await ask_to_yield(leader)
         elif message.data == b"yield":
             node.is_yielding = True
         if message.reply:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -66,6 +66,8 @@ class Node:
         self.refusals = 0
         #: How often this node is to try to lead, because an operator has asked for it.
         self.attempts = 0
+        #: Asks a leader, by name, to yield to this node.
+        self.ask_to_yield: Callable[[str], Awaitable[None]] | None = None
         #: Whether this leader is to follow, because an operator has promoted another node.
         self.is_yielding = False
         self._heard_s = 0.0
@@ -272,6 +274,8 @@ class Node:
             if not state.last and state.first_node != self.name:
                 continue
             log.warning("no group for %.1f s: this node tries to lead", silent_s)
+            if self.attempts and self.leader and self.ask_to_yield:  # which may be another one than at the last attempt
+                await self.ask_to_yield(self.leader)
             self.attempts = max(0, self.attempts - 1)
             return
 

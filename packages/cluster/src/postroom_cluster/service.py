@@ -74,7 +74,7 @@ async def _connected(settings: Settings) -> Client:
 
 
 async def _serve_daemons(settings: Settings, node: Node) -> NoReturn:
-    noted, pause_s, now = "", _PAUSE_S, asyncio.get_running_loop().time
+    noted, pause_s, now = set[str](), _PAUSE_S, asyncio.get_running_loop().time
     is_flapping = False  # it greets, and then refuses: as if nothing had changed
     while True:
         began_s, has_greeted = now(), False
@@ -90,13 +90,16 @@ async def _serve_daemons(settings: Settings, node: Node) -> NoReturn:
                 await daemon.close()
         except DaemonGone as error:
             node.problem = str(error)
-            if str(error) != noted or now() - began_s > _LASTING_S:
-                noted, pause_s = str(error), _PAUSE_S
+            if now() - began_s > _LASTING_S:
+                noted, pause_s = set(), _PAUSE_S
+            is_known = str(error) in noted
+            if not is_known:
                 log.warning("%s", error)
+                noted = {*noted, str(error)} if isinstance(error, DaemonRefuses) or has_greeted else {str(error)}
             elif isinstance(error, DaemonRefuses):
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            is_flapping = has_greeted and pause_s > _PAUSE_S
-            await asyncio.sleep(pause_s)
+            is_flapping = has_greeted and is_known
+            await asyncio.sleep(pause_s if has_greeted or isinstance(error, DaemonRefuses) else _PAUSE_S)
 
 
 async def _tick(node: Node) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +44,32 @@ def list_(source: Source, as_json: bool) -> None:
 def show(source: Source, name: str) -> None:
     """Print the events of the group NAME, one a line. Changes nothing."""
     click.echo(b"".join(_group(source, name)), nl=False)
+
+
+@divergent.command()
+@click.argument("name")
+@click.option("--check/--no-check", help="Change nothing; show what would be published.")
+@json_option
+@configured
+def reinject(source: Source, name: str, check: bool, as_json: bool) -> None:
+    """Publish the messages of the group NAME again, with their ids, at the daemon of DIR, which must lead.
+
+    NAME may also be a file that was copied from another node. Clients whose requests got no answer mostly send them
+    again: what the journal has by then is passed over, so that nothing comes twice, and you may repeat this. Not
+    repeated is what concerns other messages: an `acked` that nobody was answered. The group stays until you drop it.
+    """
+    from ..maintenance.reinject import reinject as publish_again
+
+    lines = Path(name).read_bytes().splitlines(keepends=True) if Path(name).is_file() else _group(source, name)
+    done = publish_again(source.load_root("reinject into"), lines, name, check)
+    if as_json:
+        shown = {"published": done.published, "known": done.known, "left": done.left}
+        click.echo(json.dumps({"ok": True, "checked": check, **shown}))
+        return
+    what = "would be published" if check else "published"
+    click.echo(f"{counted(done.published, 'message')} {what}; {done.known} the cluster has already")
+    if done.left:
+        click.echo(f"not repeated: {', '.join(f'{count} {type_}' for type_, count in done.left.items())}")
 
 
 @divergent.command()

@@ -21,8 +21,8 @@ FOLLOWER_EVERY_S: Final = 30.0
 
 class Checkpoints:
     """Makes a root's store durable after each segment of the journal, every ``EVERY_S`` (a follower's every
-    ``FOLLOWER_EVERY_S``), and all the time on a full disk; then removes the segments that are no longer needed. A failure
-    is logged, and tried again."""
+    ``FOLLOWER_EVERY_S``), and all the time on a full disk; then removes the segments that are no longer needed. A
+    failure is logged, and tried again."""
 
     def __init__(self, settings: Settings, root: OpenRoot) -> None:
         self._settings = settings
