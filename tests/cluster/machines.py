@@ -16,6 +16,7 @@ from typing import Any
 from tests.cluster.proxy import Links
 from tests.wire.daemon import Daemon, Sent, wait_until
 from tests.wire.forked import run_command
+from tests.wire.lane import LaneClient, as_in_mailbox
 
 _CLUSTERS = count(1)
 #: Before other directories in ``PYTHONPATH``, it sets the clock of a process.
@@ -39,6 +40,26 @@ after_seconds = {after_s}
 """
 
 
+class LaneDaemon(Daemon):
+    """A daemon that is asked over the lane: one whose clock is years ahead takes files of answers for old ones, which
+    it removes."""
+
+    def ask(self, command: str, **payload: Any) -> dict[str, Any]:
+        request_id = self.new_name()
+
+        def answer() -> dict[str, Any] | None:
+            try:
+                with LaneClient(self.ipc) as line:
+                    return as_in_mailbox(*line.call(command, payload, requestId=request_id))
+            except (OSError, EOFError):  # its root is opened again
+                return None
+
+        response = self.wait(answer, f"there is an answer to {command}")
+        assert response and response["ok"], response
+        data: dict[str, Any] = response["data"]
+        return data
+
+
 class Machine:
     """One machine: ``daemon``, and the process beside it. ``kill`` and ``freeze`` concern both."""
 
@@ -49,7 +70,7 @@ class Machine:
         self.backend = backend
         self.cluster = cluster
         self.home = home
-        self.daemon = Daemon(home / name, backend=backend)
+        self.daemon = LaneDaemon(home / name, backend=backend)
         self.daemon.environment |= {
             "POSTROOM_CLUSTER_ENABLED": "true",
             "POSTROOM_CLUSTER_CONFIRM_MS": "3000",
