@@ -28,7 +28,7 @@ class Checkpoints:
         self._settings = settings
         self._root = root
         self._segment = root.journal.segment
-        self._every_s = EVERY_S if root.broker.leader is None else FOLLOWER_EVERY_S
+        self._every_s = EVERY_S if root.broker.role.leader is None else FOLLOWER_EVERY_S
         self._next_s = root.clock.elapsed_s() + self._every_s
         self._unfinished = False
 
