@@ -41,8 +41,8 @@ GATEWAY_ROOMS = (
 
 #: The rooms of the cluster's process in the same order.
 CLUSTER_ROOMS = (
-    "errors", "config", "groups", "connection", "batches", "stream", "daemon", "node", "control", "doctor", "service", "cli",
-    "__main__",
+    "errors", "config", "groups", "connection", "batches", "stream", "daemon", "node", "control", "doctor", "service",
+    "cli", "__main__",
 )  # fmt: skip
 
 #: Rooms of the pipeline and the rooms that each imports, the lowest first: a room imports only those before it.
