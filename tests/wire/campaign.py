@@ -82,6 +82,19 @@ def websocket(options: argparse.Namespace) -> None:
     on_fresh_root(run, options.backend, config=CONFIG)
 
 
+def simplemq(options: argparse.Namespace) -> None:
+    """Clients of SimpleMQ publish and settle while the daemon and the gateway are killed in turn."""
+    from tests.gateway.simplemq import chaos as simplemq_chaos
+    from tests.gateway.simplemq.place import CONFIG
+
+    print(f"simplemq: {options.messages} messages, {options.kills} kills, seed {options.seed}")
+
+    def run(daemon: Daemon) -> simplemq_chaos.Outcome:
+        return simplemq_chaos.run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S)
+
+    on_fresh_root(run, options.backend, config=CONFIG)
+
+
 def smss(options: argparse.Namespace) -> None:
     """Clients of smss publish to logs and read them while the daemon and the gateway are killed in turn."""
     from tests.gateway.smss import chaos as smss_chaos
@@ -263,6 +276,7 @@ def main() -> None:
         (cluster, {"faults": 200, "seed": 1}),
         (gateway, {"messages": 20_000, "kills": 30, "seed": 1}),
         (websocket, {"messages": 20_000, "kills": 60, "seed": 1}),
+        (simplemq, {"messages": 20_000, "kills": 60, "seed": 1}),
         (smss, {"kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),

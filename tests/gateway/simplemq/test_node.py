@@ -13,12 +13,8 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode
 from postroom_gateway.contract import Answer, Daemon, HttpRequest, Principal
 from postroom_gateway.dialects.simplemq.door import SimpleMq
-from postroom_gateway.dialects.simplemq.node import (
-    Node,
-    decode_heartbeat,
-    encode_heartbeat,
-    read_heartbeat_options,
-)
+from postroom_gateway.dialects.simplemq.heartbeats import decode_heartbeat, encode_heartbeat, read_heartbeat_options
+from postroom_gateway.dialects.simplemq.node import Node
 from tests.wire.daemon import wait_until
 
 KEY = b"sixteen characters"
@@ -82,12 +78,12 @@ def test_heartbeats_are_sent_received_and_counted(served, other_node):
 
 
 def test_a_heartbeat_that_is_signed_is_believed_only_with_the_key():
-    signed = encode_heartbeat("2a", "MASTER", "RUNNING", 0, KEY)
+    signed = encode_heartbeat("2a", 1, "MASTER", "RUNNING", 0, KEY)
     assert json.loads(signed)["serverId"] == "2a"
     found = decode_heartbeat(signed, KEY)
     assert found
     assert found.server_id == "2a"
-    unsigned = encode_heartbeat("2a", "MASTER", "RUNNING", 0, b"")
+    unsigned = encode_heartbeat("2a", 1, "MASTER", "RUNNING", 0, b"")
     for wrong in (unsigned, signed.replace(b"2a", b"2b"), signed[:-1], signed + b" "):
         assert decode_heartbeat(wrong, KEY) is None, wrong
     assert decode_heartbeat(signed, b"another key of sixteen") is None
@@ -98,8 +94,8 @@ def test_a_heartbeat_that_is_sent_again_does_not_count(caplog):
 
     async def heard() -> Any:
         node = Node(cast(Daemon, Follower()), "simplemq", options, KEY)
-        packets = [encode_heartbeat("2a", role, "RUNNING", 0, KEY, at) for role, at in (("SLAVE", 5), ("MASTER", 6))]
-        for packet in (*packets, *packets, encode_heartbeat("1a", "MASTER", "RUNNING", 0, KEY)):
+        packets = [encode_heartbeat("2a", at, role, "RUNNING", 0, KEY) for role, at in (("SLAVE", 5), ("MASTER", 6))]
+        for packet in (*packets, *packets, encode_heartbeat("1a", 7, "MASTER", "RUNNING", 0, KEY)):
             node.received(packet, "127.0.0.1")
         return node.heartbeats(), await node.switches()
 

@@ -11,7 +11,7 @@ from postroom_common.errors import ConfigurationError
 from postroom_common.secret_file import read_secret
 
 from ...contract import WebSocketSettings
-from .node import HeartbeatOptions, read_heartbeat_options
+from .heartbeats import HeartbeatOptions, read_heartbeat_options
 from .strategies import Strategy
 
 _NUMBERS: Final[Mapping[str, tuple[float, float, float]]] = {
