@@ -13,7 +13,7 @@ from postroom_common.snapshot_reader import CLOCK_RANGE_MS, Reason
 from ..files import DUPLICATE, OTHER_CONTENT
 from ..schema.columns import day_of
 from ..schema.snapshot import snake
-from .lines import BLANK, BROKEN, OTHER
+from .lines import BLANK, BROKEN, OTHER, of_kind
 
 _HEADER: Final = [snake(field.name) for field in FIELDS[Kind.HEADER]]
 _OF: Final = ["file", "snapshot"]
@@ -54,7 +54,7 @@ def _gathered(lines: DataFrame, sums: DataFrame) -> DataFrame:
 
 
 def _heads(lines: DataFrame) -> DataFrame:
-    heads = lines.where(F.col("kind").isin(Kind.HEADER.value, BROKEN)).where("major IS NOT NULL")
+    heads = of_kind(lines.where(F.col("kind").isin(Kind.HEADER.value, BROKEN)).where("major IS NOT NULL"), Kind.HEADER)
     return heads.select(*_OF, F.struct("device", *_HEADER).alias("head"))
 
 
@@ -66,7 +66,8 @@ def _tails(lines: DataFrame) -> DataFrame:
         F.col("line_crc").alias("said_crc"),
         F.col("digest"),
     )
-    return lines.where(F.col("kind") == Kind.TRAILER.value).select(*_OF, trailer.alias("tail"))
+    tails = of_kind(lines.where(F.col("kind") == Kind.TRAILER.value), Kind.TRAILER)
+    return tails.select(*_OF, trailer.alias("tail"))
 
 
 def _verdict() -> tuple[Column, Column]:

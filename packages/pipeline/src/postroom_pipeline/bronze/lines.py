@@ -1,4 +1,4 @@
-"""Reads the lines of snapshots, each once: its columns, and what its text adds to the sums that reveal lost lines."""
+"""Reads the lines of snapshots: their columns, and what their text adds to the sums that reveal lost lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from postroom_common.snapshot import Kind
 from postroom_common.snapshot_reader import LINE_BYTES_LIMIT
 
 from ..files import FINISHED
-from ..schema.snapshot import CORRUPT, has_infinity, known_names, reading_schema, snake, upgraded_columns, wide_schema
+from ..schema.snapshot import (
+    CORRUPT,
+    columns_of,
+    event_schema,
+    has_infinity,
+    known_names,
+    reading_schema,
+    schema_of,
+    upgraded_columns,
+)
 from ..schema.table import Table
 from ..spark.session import heap_bytes
 from .inventory import IS_PATTERN
@@ -30,6 +39,14 @@ _OF_TEXT: Final = [
     StructField("is_glued", BooleanType(), metadata={"comment": "it is not one object alone"}),
     StructField("unknown_fields", IntegerType(), metadata={"comment": "its fields that this version does not know"}),
 ]
+#: Columns whose values hardly repeat: looking for repeated ones only costs.
+_UNIQUE: Final = ("crc", "place", "event", "request_end", "engine_ms", "wall_ms", "lease", "request")
+#: How Parquet is written: lines are read completely, and soon. Nobody asks for the least value of a column.
+WRITING: Final = {
+    "parquet.column.statistics.enabled": "false",
+    "parquet.size.statistics.enabled": "false",
+    **{f"parquet.enable.dictionary#{name}": "false" for name in _UNIQUE},
+}
 #: Names of finished files, as Spark's filter for paths.
 _GLOB: Final = "*{" + ",".join(FINISHED) + "}"
 #: How many names are passed to the reader. If there are more wanted and other files, it reads all files, and the rows
@@ -44,6 +61,8 @@ _TEXT: Final = "_text"
 #: A line of JSON whitespace only, and the end of a JSON object. Spark's trim would need eight times the line's memory.
 _BLANK_LINE: Final = r"^[ \t\r]*\z"
 _END_OF_LINE: Final = r"(?:}|^)[ \t\r]*\z"
+#: How JSON is read: nothing is taken that is not JSON.
+_READING: Final = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 _KINDS: Final = [kind.value for kind in Kind]
 #: Enough for the device and the snapshot at the beginning of a line.
 _HEAD_CHARACTERS: Final = 400
@@ -96,9 +115,15 @@ def files_of(session: SparkSession, landing: str, wanted: DataFrame, count: int,
 
 
 def bronze(batch: str) -> Table:
-    """The table of a batch's lines: the columns of all kinds, ``line`` (the text of broken lines), and ``_OF_TEXT``."""
-    columns = [StructField(snake(field.name), field.dataType) for field in wide_schema().fields if field.name != "kind"]
-    schema = StructType([StructField("file", StringType()), *columns, StructField("line", StringType()), *_OF_TEXT])
+    """The table of a batch's lines: the columns of events, ``line`` (the text of what is no event), and ``_OF_TEXT``.
+
+    Nearly all lines are events. Columns of the other kinds would be written for each event, too, though it has none of
+    them: ``of_kind`` makes them of the text.
+    """
+    texts = [StructField(name, StringType()) for name in ("file", "device", "snapshot")]
+    columns = [StructField(field.name, field.dataType) for field in columns_of(Kind.EVENT)]
+    rest = [StructField("major", LongType()), StructField("line", StringType()), *_OF_TEXT]
+    schema = StructType([*texts, *columns, *rest])
     return Table(f"bronze/batch={batch}", schema.add("kind", StringType()), ("file", "snapshot"), ("kind",))
 
 
@@ -110,29 +135,49 @@ def unknown(batch: str) -> Table:
 
 
 def lines(files: Files) -> DataFrame:
-    """The rows of ``bronze``, one for each line."""
-    read = files.only(files.reader().text(files.landing)).withColumnRenamed("value", _TEXT)
+    """The rows of ``bronze``, one for each line.
+
+    Nearly all lines are events that have fields of events alone. The others are read once more, with the fields of all
+    kinds: a field of another type breaks a line, whatever kind the field is of. It costs to read every line with so
+    many columns.
+    """
     text = F.col(_TEXT)
+    read = files.only(files.reader().text(files.landing)).withColumnRenamed("value", _TEXT)
     place = F.monotonically_increasing_id().alias("place")
-    frame = read.select("file", _TEXT, place, _parsed(text).alias("parsed")).select("file", _TEXT, "place", "parsed.*")
-    is_line = F.col(CORRUPT).isNull() & F.col("snapshot").isNotNull() & ~has_infinity()
+    frame = read.select("file", _TEXT, place, _parsed(text, event_schema()).alias("parsed"))
+    frame = frame.select("file", _TEXT, "place", "parsed.*").withColumn("is_plain", _is_plain(text))
+    frame = frame.withColumn("full", F.when(~F.col("is_plain"), _parsed(text, reading_schema())))
+    is_whole = F.col("is_plain") | (F.col(f"full.{CORRUPT}").isNull() & ~has_infinity("full."))
+    is_line = is_whole & F.col("snapshot").isNotNull()
     no_line = F.when(text.rlike(_BLANK_LINE), BLANK).otherwise(BROKEN)
     kind = F.when(~is_line, no_line).when(F.col("kind").isin(_KINDS), F.col("kind")).otherwise(OTHER)
+    unknown_fields = F.when(F.col("is_plain"), 0).otherwise(F.greatest(F.size(_unknown_names(text)), F.lit(0)))
+    computed = [F.col("full.major").alias("major"), *_of_text(text), unknown_fields.alias("unknown_fields")]
     rows = frame.withColumn("row_kind", kind).select(
-        "file", *upgraded_columns(), *_of_text(text), _TEXT, "row_kind", F.col("kind").alias("named_kind")
+        "file", "device", "snapshot", *upgraded_columns(Kind.EVENT), *computed, _TEXT, "row_kind", "kind"
     )
     is_broken = F.col("row_kind") == BROKEN
     owner = F.coalesce("snapshot", F.when(is_broken, _sane_id(_owner(text))))
-    named_kind = F.when(is_broken, F.coalesce("named_kind", _named_kind(text))).otherwise(F.col("row_kind"))
+    named_kind = F.when(is_broken, F.coalesce("kind", _named_kind(text))).otherwise(F.col("row_kind"))
     is_body = ~F.coalesce(named_kind == Kind.TRAILER.value, F.lit(False))
     return rows.withColumns(
         {
             "snapshot": owner,
-            "line": F.when(is_broken, text),
+            "line": F.when(~F.col("row_kind").isin(Kind.EVENT.value, BLANK), text),
             "crc": F.when(is_body, F.crc32(text)),
             "kind": F.col("row_kind"),
         }
     ).select(*bronze("").schema.names)
+
+
+def of_kind(rows: DataFrame, kind: Kind) -> DataFrame:
+    """Rows of ``lines`` with the columns of a kind that is not that of events, and ``file``, ``snapshot``, ``device``.
+
+    :param rows: those of this kind, or broken ones that may be meant to be.
+    """
+    own = ["file", "snapshot", "device"]
+    columns = upgraded_columns(kind, "parsed.")
+    return rows.select(*own, F.from_json("line", schema_of(kind), _READING).alias("parsed")).select(*own, *columns)
 
 
 def unknown_lines(files: Files, wanted: DataFrame) -> DataFrame:
@@ -157,14 +202,21 @@ def _few(files: DataFrame) -> tuple[str, ...] | None:
     return tuple(row["file"] for row in rows) if len(rows) <= _NAMED_FILES else None
 
 
-def _parsed(text: Column) -> Column:
-    """A line as ``reading_schema``. An unreadable line is in ``CORRUPT``, with the fields that could be read."""
-    options = {"columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
-    return F.from_json(text, reading_schema(), options)
+def _parsed(text: Column, schema: StructType) -> Column:
+    """A line in columns. An unreadable line is in ``CORRUPT``, with the fields that could be read."""
+    return F.from_json(text, schema, _READING | {"columnNameOfCorruptRecord": CORRUPT})
+
+
+def _is_plain(text: Column) -> Column:
+    """Whether a line is an event with as many names as it has values in the columns of events: all names are known
+    then."""
+    values = F.expr(" + ".join(f"int(`{name}` IS NOT NULL)" for name in event_schema().names if name != CORRUPT))
+    is_event = (F.col("kind") == Kind.EVENT.value) & F.col(CORRUPT).isNull()
+    return F.coalesce(is_event & (F.size(F.json_object_keys(text)) <= values), F.lit(False))
 
 
 def _of_text(text: Column) -> list[Column]:
-    """``bytes``, ``place``, ``is_glued`` and ``unknown_fields`` of a line.
+    """``bytes``, ``place`` and ``is_glued`` of a line.
 
     Each search in the text takes about a tenth of the time of parsing it: what is rarely needed is searched for last.
     """
@@ -173,16 +225,7 @@ def _of_text(text: Column) -> list[Column]:
         (F.octet_length(text) + F.lit(1).cast("bigint")).alias("bytes"),
         F.col("place"),
         (~is_alone | F.contains(text, F.lit('}{"'))).alias("is_glued"),
-        _unknown_fields(text).alias("unknown_fields"),
     ]
-
-
-def _unknown_fields(text: Column) -> Column:
-    """How many fields of a line are unknown. If it has as many names as there are values, all names are known; only
-    other lines, such as those with a null, are examined name by name."""
-    values = F.expr(" + ".join(f"int(`{name}` IS NOT NULL)" for name in reading_schema().names if name != CORRUPT))
-    unknown = F.greatest(F.size(_unknown_names(text)), F.lit(0))
-    return F.when(F.size(F.json_object_keys(text)) > values, unknown).otherwise(F.lit(0))
 
 
 def _unknown_names(text: Column) -> Column:

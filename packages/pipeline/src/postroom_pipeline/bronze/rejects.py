@@ -14,6 +14,7 @@ from postroom_common.snapshot_reader import Reason
 from ..files import ARCHIVE, EMPTY, MISSING, TOO_LARGE, UNKNOWN_NAME, UNREADABLE, VANISHED
 from ..schema import columns as c
 from ..schema.table import Table
+from .lines import of_kind
 
 REJECTS: Final = Table(
     "rejects",
@@ -112,7 +113,7 @@ def _faults(verdicts: DataFrame, files: DataFrame) -> DataFrame:
 def _missing(verdicts: DataFrame, lines: DataFrame, files: DataFrame) -> DataFrame:
     """The snapshots that a bundle lists and does not contain."""
     whose = ["file", "snapshot"]
-    listed = lines.where(F.col("kind") == Kind.BUNDLE.value).select(
+    listed = of_kind(lines.where(F.col("kind") == Kind.BUNDLE.value), Kind.BUNDLE).select(
         "file", F.explode(F.from_json("members", "array<string>")).alias("snapshot")
     )
     absent = listed.join(verdicts.select(*whose), whose, "left_anti").distinct()

@@ -144,7 +144,8 @@ def _take_in(
     files = bronze_lines.files_of(session, landing, batch.files, batch.count, batch.others)
     table = bronze_lines.bronze(batch.id)
     with run.stage("lines"), lightly(session, batch.bytes):
-        warehouse.write(table, bronze_lines.lines(files), replacing="all", as_it_comes=True)
+        rows = bronze_lines.lines(files)
+        warehouse.write(table, rows, replacing="all", as_it_comes=True, options=bronze_lines.WRITING)
         lines = warehouse.read(table)
     sizes = warehouse.sizes(table)
     with run.stage("admission"):

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from postroom_common.snapshot import Kind
 
+from ..bronze.lines import of_kind
 from ..schema.columns import OF_SNAPSHOT
 from ..schema.table import Table
 from ..silver import events, messages, snapshots, state, traffic
@@ -155,7 +156,8 @@ class SilverWriter:
         self._write(TRAFFIC, fresh, touched)
 
     def _lines_of(self, kind: Kind) -> DataFrame:
-        return self._lines.where(F.col("kind") == kind.value)
+        rows = self._lines.where(F.col("kind") == kind.value)
+        return rows if kind is Kind.EVENT else of_kind(rows, kind)
 
     def _lightly(self) -> AbstractContextManager[None]:
         """For steps with a row for each snapshot."""

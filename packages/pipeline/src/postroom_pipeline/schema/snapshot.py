@@ -65,21 +65,36 @@ def known_names() -> dict[str, str]:
     return {name: name for name in _ALL} | {old: new for names in RENAMED.values() for old, new in names.items()}
 
 
-def upgraded_columns() -> list[Column]:
-    """The current columns from a row of ``reading_schema``, as ``postroom_common.snapshot.upgrade`` upgrades a line."""
-    return [_upgraded(field).alias(snake(name)) for name, field in _ALL.items()]
+def event_schema() -> StructType:
+    """The fields of events in all versions, those that every line has, and ``CORRUPT``."""
+    common = [StructField(field.name, type_of(field)) for field in COMMON]
+    return StructType([*common, *schema_of(Kind.EVENT).fields, StructField(CORRUPT, StringType())])
 
 
-def has_infinity() -> Column:
-    """Whether a row has a number out of range: the JSON reader turns ``1e400`` into infinity."""
-    numbers = [F.abs(F.col(name)) == F.lit(float("inf")) for name, field in _ALL.items() if field.type is Type.NUMBER]
+def schema_of(kind: Kind) -> StructType:
+    """The schema for the JSON reader of the lines of one kind, without the common fields: the current names, and those
+    of version 1."""
+    current = {field.name: field for field in FIELDS[kind]}
+    old = {name: current[new] for name, new in RENAMED.get(kind, {}).items()}
+    return StructType([StructField(name, type_of(field)) for name, field in (current | old).items()])
+
+
+def upgraded_columns(kind: Kind, within: str = "") -> list[Column]:
+    """The current columns of a kind, as ``postroom_common.snapshot.upgrade`` upgrades a line of it. The columns of
+    another line are not what its fields mean.
+
+    :param within: begins the names of the columns from which they are made, which have those of ``schema_of``.
+    """
+    olds = {new: old for old, new in RENAMED.get(kind, {}).items()}
+    names = ((field.name, [field.name, *([olds[field.name]] if field.name in olds else ())]) for field in FIELDS[kind])
+    return [F.coalesce(*(f"{within}{one}" for one in both)).alias(snake(name)) for name, both in names]
+
+
+def has_infinity(within: str) -> Column:
+    """Whether a row of ``reading_schema`` has a number out of range: the JSON reader turns ``1e400`` into infinity.
+
+    :param within: begins the names of its columns.
+    """
+    names = [f"{within}{name}" for name, field in _ALL.items() if field.type is Type.NUMBER]
+    numbers = [F.abs(F.col(name)) == F.lit(float("inf")) for name in names]
     return F.coalesce(*[F.when(number, True) for number in numbers], F.lit(False))
-
-
-def _upgraded(field: Field) -> Column:
-    olds = [(kind, old) for kind, names in RENAMED.items() for old, new in names.items() if new == field.name]
-    own = F.col(field.name)
-    others = [str(kind) for kind, names in RENAMED.items() if field.name in names]
-    if others:  # for these kinds it is an old name of another field
-        own = F.when(~F.coalesce(F.col("kind").isin(others), F.lit(False)), own)
-    return F.coalesce(own, *(F.when(F.col("kind") == kind, F.col(old)) for kind, old in olds))

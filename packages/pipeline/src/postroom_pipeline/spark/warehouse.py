@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..errors import EnvironmentProblem, Occupied, PipelineError
@@ -102,6 +103,7 @@ class Warehouse:
         *,
         replacing: Literal["all"] | Iterable[Partition] | None = None,
         as_it_comes: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         """Replace the partitions of which the frame has rows; a table without partitions as a whole.
 
@@ -110,10 +112,11 @@ class Warehouse:
 
         :param replacing: more partitions to replace; those without rows in the frame are removed. Or ``all``.
         :param as_it_comes: write rows where they are computed and in that order, for tables that are read once.
+        :param options: for the writer of Parquet.
         :raises SchemaMismatch: the frame does not have the table's columns.
         """
         name = uuid.uuid4().hex
-        fresh = self._stage(table, frame, name, as_it_comes=as_it_comes)
+        fresh = self._stage(table, frame, name, as_it_comes=as_it_comes, options=options or {})
         named = () if replacing is None or replacing == "all" else replacing
         whole = replacing == "all" or not table.partition
         written = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
@@ -207,7 +210,15 @@ class Warehouse:
             if self.storage.exists(f"{entry.path}/{_PLAN}"):
                 self._move(entry.name)
 
-    def _stage(self, table: Table, frame: DataFrame, name: str, *, as_it_comes: bool = False) -> str:
+    def _stage(
+        self,
+        table: Table,
+        frame: DataFrame,
+        name: str,
+        *,
+        as_it_comes: bool = False,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> str:
         """Write the frame where no reader looks; returns its directory."""
         ordered = table.fitted(frame)
         if not as_it_comes:
@@ -218,12 +229,12 @@ class Warehouse:
             else:
                 ordered = ordered.repartition(*columns)
             ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
-        return self._put(table, ordered, name)
+        return self._put(table, ordered, name, options)
 
-    def _put(self, table: Table, frame: DataFrame, name: str) -> str:
+    def _put(self, table: Table, frame: DataFrame, name: str, options: Mapping[str, str] = MappingProxyType({})) -> str:
         target = self.storage.join(STAGING, name, _NEW)
         writer = frame.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer = writer.option(_ZSTD_LEVEL, 1)
+        writer = writer.option(_ZSTD_LEVEL, 1).options(**options)
         if table.partition:
             writer = writer.partitionBy(*table.partition)
         writer.parquet(target)
