@@ -56,7 +56,7 @@ def wait_for(what, condition):
 
 def test_without_a_terminal_it_runs_a_while_and_prints_the_traffic(root, tmp_path, running):
     run = subprocess.run(
-        command(root, tmp_path, "--seconds", "3"),
+        command(root, tmp_path, "--seconds", "8"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -107,7 +107,7 @@ def test_the_application_runs_unchanged_on_an_old_python(version, root, tmp_path
     if not found:
         pytest.skip(f"this machine has no Python {version}")
     run = subprocess.run(
-        command(root, tmp_path, "--seconds", "3", "--python", found), capture_output=True, text=True, timeout=PATIENCE_S
+        command(root, tmp_path, "--seconds", "8", "--python", found), capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert run.returncode == 0, run.stdout + run.stderr
     worked = (tmp_path / "run" / "log" / "worker.log").read_text()

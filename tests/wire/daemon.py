@@ -292,12 +292,16 @@ class Daemon:
         return [int(name.partition("~v")[2].partition("~")[0].removesuffix(".json")) for name in names]
 
     def _committed(self) -> int:
-        """The last event in the database on the disk, which the daemon has for itself: a copy of it is asked."""
+        """The last event in the database on the disk, which the daemon has for itself: a copy of it is asked. 0 if the
+        daemon has written while it was copied, so that its files do not belong together."""
         with tempfile.TemporaryDirectory() as directory:
             for path in (self.root / "data").glob("yirangmq.db*"):
                 shutil.copy(path, directory)
             with contextlib.closing(sqlite3.connect(Path(directory) / "yirangmq.db")) as database:
-                row = database.execute("SELECT value FROM kv WHERE key = 'fact:applied'").fetchone()
+                try:
+                    row = database.execute("SELECT value FROM kv WHERE key = 'fact:applied'").fetchone()
+                except sqlite3.DatabaseError:
+                    return 0
         return int(row[0]) if row else 0
 
     def forget_recent(self) -> None:

@@ -40,7 +40,8 @@ def scripts_of(text: str) -> list[str]:
 
 
 def lines_of(directory: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in directory.glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
+    """All lines, but for one that is being written."""
+    return [json.loads(line) for path in directory.glob("*.jsonl") for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def keys_of(value: Any) -> Iterator[str]:
