@@ -26,6 +26,7 @@ from . import (
     questions,
     scaling,
     shapes,
+    takeover,
 )
 from .box import NoBox
 from .environment import ROOT, CannotInstall
@@ -47,6 +48,7 @@ PARTS = (
     "shapes",
     "stages",
     "stores",
+    "takeover",
 )
 #: Parts that can be run only to see whether they work.
 WITH_TINY = ("gateway", "scaling", "stages", "stores")
@@ -74,6 +76,8 @@ def main() -> int:
     limits["fair"] = fair_size.limit_s
     limits["gateway"] = gateway_size.limit_s
     scaling_size = {"tiny": scaling.TINY, "quick": scaling.QUICK}.get(options.size, scaling.NORMAL)
+    takeover_size = takeover.QUICK if options.size == "quick" else takeover.NORMAL
+    limits["takeover"] = takeover_size.limit_s
     stages_size = {"tiny": breakdown.TINY, "quick": breakdown.QUICK}.get(options.size, breakdown.NORMAL)
     cluster_size = cluster.QUICK if options.size == "quick" else cluster.NORMAL
     limits["cluster"] = cluster_size.limit_s
@@ -112,6 +116,8 @@ def main() -> int:
                 _report_scaling(report, scaling_size, place, options.plots, options.box)
             elif options.what == "cluster":
                 cluster.measure(report, cluster_size, place / "cluster")
+            elif options.what == "takeover":
+                takeover.measure(report, takeover_size, place / "takeover")
             elif options.what == "logs":
                 logs.measure(report, 100_000 if options.size == "quick" else 1_000_000, place)
             elif options.what == "stores":

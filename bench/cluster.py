@@ -56,9 +56,9 @@ def measure(report: Report, size: Size, place: Path) -> None:
         alone = {clients: _load(report, one, clients, size.seconds) for clients in size.clients}
     servers = Servers(place / "servers")
     try:
-        with _cluster(place, servers) as nodes:
-            leader = _leader(list(nodes), nodes)
-            _wait_for_all(place)
+        with running_nodes(place, servers) as nodes:
+            leader = leader_of(nodes)
+            wait_for_all(place)
             report.section("Three nodes: each answered when the leader and two of three servers have synced it")
             for clients in size.clients:
                 rate = _load(report, nodes[leader][0], clients, size.seconds, _beside(nodes, leader, servers))
@@ -69,11 +69,7 @@ def measure(report: Report, size: Size, place: Path) -> None:
                 rate, latencies = asyncio.run(_plain(servers, clients, size.seconds))
                 _add(report, clients, rate, latencies)
             report.section(f"The leader and its process are killed; afterMs {AFTER_S * 1000:g}")
-            started = time.monotonic()
-            for pid in (nodes[leader][0].pid, nodes[leader][1].pid):
-                os.kill(pid, signal.SIGKILL)
-            _leader([name for name in nodes if name != leader], nodes)
-            report.add("until another node answers a publish", time.monotonic() - started, "s", TAKEOVER_S)
+            report.add("until another node answers a publish", takeover_s(nodes, leader), "s", TAKEOVER_S)
     finally:
         servers.stop()
 
@@ -110,15 +106,18 @@ Node = tuple[Daemon, "subprocess.Popen[bytes]"]
 
 
 @contextlib.contextmanager
-def _cluster(place: Path, servers: Servers) -> Iterator[dict[str, Node]]:
+def running_nodes(
+    place: Path, servers: Servers, cluster: str = "bench", after_s: float = AFTER_S, backend: str = "sqlite"
+) -> Iterator[dict[str, Node]]:
+    """Three nodes that are started; the first one leads first."""
     nodes: dict[str, Node] = {}
     try:
         for name in _NODES:
-            daemon = Daemon(place / name, "--cluster-enabled", "true", "--node-id", name)
+            daemon = Daemon(place / name, "--cluster-enabled", "true", "--node-id", name, "--backend", backend)
             config = place / f"{name}.toml"
             config.write_text(
-                f'[daemon]\nsocket = "{daemon.ipc}/cluster.sock"\n[cluster]\nname = "bench"\nnode = "{name}"\n'
-                f"[nats]\nservers = {json.dumps(servers.urls)}\n[failover]\nafter_seconds = {AFTER_S}\n"
+                f'[daemon]\nsocket = "{daemon.ipc}/cluster.sock"\n[cluster]\nname = "{cluster}"\nnode = "{name}"\n'
+                f"[nats]\nservers = {json.dumps(servers.urls)}\n[failover]\nafter_seconds = {after_s}\n"
             )
             command = [sys.executable, "-m", "postroom_cluster"]
             options = ["--config", str(config)]
@@ -140,18 +139,27 @@ def _cluster(place: Path, servers: Servers) -> Iterator[dict[str, Node]]:
                 daemon.stop()
 
 
-def _leader(names: list[str], nodes: dict[str, Node]) -> str:
+def leader_of(nodes: dict[str, Node], *but: str) -> str:
     """The first of the nodes that answers a publish. Raises ``RuntimeError``."""
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
-        for name in names:
+        for name in nodes.keys() - but:
             with contextlib.suppress(ServerError, NoAnswer), Client(str(nodes[name][0].ipc), timeout=0.5) as client:
                 client.publish(load.QUEUE, load.MESSAGE)
                 return name
     raise RuntimeError("no node leads")
 
 
-def _wait_for_all(place: Path) -> None:
+def takeover_s(nodes: dict[str, Node], leader: str) -> float:
+    """Kill the leader and its process; the time (s) until another node answers a publish. Raises ``RuntimeError``."""
+    started = time.monotonic()
+    for pid in (nodes[leader][0].pid, nodes[leader][1].pid):
+        os.kill(pid, signal.SIGKILL)
+    leader_of(nodes, leader)
+    return time.monotonic() - started
+
+
+def wait_for_all(place: Path) -> None:
     """Wait until all nodes lead or follow, so that no start is measured. Raises ``RuntimeError``."""
     config = place / f"{_NODES[0]}.toml"
     command = [sys.executable, "-m", "postroom_cluster", "status", "--json", "--config", str(config)]
