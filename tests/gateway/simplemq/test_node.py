@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode
-from postroom_gateway.contract import Answer, Daemon, HttpRequest, Principal
+from postroom_gateway.contract import Answer, Daemon, HttpRequest, Principal, Sockets
 from postroom_gateway.dialects.simplemq.door import SimpleMq
 from postroom_gateway.dialects.simplemq.heartbeats import decode_heartbeat, encode_heartbeat, read_heartbeat_options
 from postroom_gateway.dialects.simplemq.node import Node
@@ -104,6 +104,35 @@ def test_a_heartbeat_that_is_sent_again_does_not_count(caplog):
     assert [one["toRole"] for one in switches if one["serverId"] == "2a"] == ["SLAVE", "MASTER"]
     assert caplog.text.count("a heartbeat of 2a is older than the last") == 1
     assert caplog.text.count("has this node's server_id 1a") == 1
+
+
+class Changing:
+    """A daemon of a cluster that has another role each time it is asked."""
+
+    def __init__(self) -> None:
+        self.roles = ["follower", "leader", "follower", "leader"]
+        self.asked = asyncio.Event()
+
+    async def request(self, principal: Principal, command: str, *more: Any, **named: Any) -> Answer:
+        role = self.roles.pop(0)
+        if not self.roles:
+            self.roles.append(role)
+            self.asked.set()
+        return Answer({"nodeId": "2a", "checks": {"cluster": {"ok": True, "role": role}}})
+
+
+def test_switches_are_noted_though_nobody_asks_for_them():
+    async def noted() -> Any:
+        daemon = Changing()
+        node = Node(cast(Daemon, daemon), "simplemq", None, b"", interval_s=0.001)
+        await node.start(cast(Sockets, None))
+        await daemon.asked.wait()
+        switches = await node.switches()
+        node.stop()
+        return switches
+
+    found = [(one["fromRole"], one["toRole"]) for one in asyncio.run(noted())]
+    assert found == [(None, "SLAVE"), ("SLAVE", "MASTER"), ("MASTER", "SLAVE"), ("SLAVE", "MASTER")]
 
 
 class Follower:

@@ -17,7 +17,8 @@ SLAVE: Final = "SLAVE"
 #: Most peers, configured or heard.
 PEERS_LIMIT: Final = 64
 _PORT: Final = 9091
-_INTERVAL_S: Final = 5.0
+#: Time (s) between two heartbeats, unless the options say otherwise.
+INTERVAL_S: Final = 5.0
 _DATAGRAM_BYTES: Final = 4096
 _ID_LIMIT: Final = 256
 _SIGNATURE: Final = b',"signature":"'
@@ -89,7 +90,7 @@ def read_heartbeat_options(table: Any, has_key: bool) -> HeartbeatOptions:
     if type(table) is not dict or set(table) - names:
         raise ConfigurationError(f"options.heartbeat must be a table with some of {', '.join(sorted(names))}")
     server_id, address = table.get("server_id", ""), table.get("address", "127.0.0.1")
-    port, interval_s = table.get("port", _PORT), table.get("interval_seconds", _INTERVAL_S)
+    port, interval_s = table.get("port", _PORT), table.get("interval_seconds", INTERVAL_S)
     peers = table.get("peers", [])
     if type(server_id) is not str or len(server_id) > _ID_LIMIT:
         raise ConfigurationError("options.heartbeat.server_id must be a text")

@@ -14,7 +14,7 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import Command
 
 from ...contract import CannotStart, Daemon, DaemonUnavailable, Principal, Sockets
-from .heartbeats import MASTER, PEERS_LIMIT, SLAVE, HeartbeatOptions, decode_heartbeat, encode_heartbeat
+from .heartbeats import INTERVAL_S, MASTER, PEERS_LIMIT, SLAVE, HeartbeatOptions, decode_heartbeat, encode_heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,22 @@ class Peer:
 
 
 class Node:
-    """This node, as the daemon shows it, and its peers."""
+    """This node, as the daemon shows it, and its peers. It looks at the daemon every ``interval_s``, or that of
+    ``options``, unless a client asks before."""
 
-    def __init__(self, daemon: Daemon, door: str, options: HeartbeatOptions | None, key: bytes) -> None:
+    def __init__(
+        self,
+        daemon: Daemon,
+        door: str,
+        options: HeartbeatOptions | None,
+        key: bytes,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
         self._daemon = daemon
         self._door = door
         self._options = options
         self._key = key
+        self._interval_s = options.interval_s if options else interval_s
         self._principal = Principal(f"anonymous:{door}")
         self._id = options.server_id if options else ""
         self._role = ""
@@ -57,6 +66,8 @@ class Node:
         self._is_doubled = False
         self._transport: asyncio.DatagramTransport | None = None
         self._beats: asyncio.Task[None] | None = None
+        #: Set once the daemon was seen as a member of a cluster: the role of any other one never changes.
+        self._member = asyncio.Event()
 
     # --- what clients ask for -----------------------------------------------------------------------------------------
 
@@ -96,6 +107,8 @@ class Node:
             self._active_ms = None
             return
         cluster = data["checks"].get("cluster") or {}
+        if cluster:
+            self._member.set()
         role = SLAVE if cluster.get("role") == "follower" else MASTER
         self._checked_ms = _now_ms()
         self._id = self._id or data["nodeId"]
@@ -121,14 +134,14 @@ class Node:
     # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     async def start(self, sockets: Sockets) -> None:
-        """Begin to send and receive heartbeats, if they are configured. Raises ``CannotStart``."""
-        if not self._options:
-            return
+        """Begin to look at the daemon, and to send and receive heartbeats, if they are configured. Raises
+        ``CannotStart``."""
         loop = asyncio.get_running_loop()
-        own = self._open(sockets, self._options)
-        self._transport, _ = await loop.create_datagram_endpoint(lambda: _Receiver(self), sock=own)
-        log.info("heartbeats of %s at %s port %d", self._door, self._options.address, own.getsockname()[1])
-        self._beats = loop.create_task(self._beat(self._options))
+        if self._options:
+            own = self._open(sockets, self._options)
+            self._transport, _ = await loop.create_datagram_endpoint(lambda: _Receiver(self), sock=own)
+            log.info("heartbeats of %s at %s port %d", self._door, self._options.address, own.getsockname()[1])
+        self._beats = loop.create_task(self._beat())
 
     def _open(self, sockets: Sockets, options: HeartbeatOptions) -> socket.socket:
         where = f"heartbeats of door {self._door}: {options.address} port {options.port}"
@@ -155,18 +168,21 @@ class Node:
             self._transport.close()
             self._transport = None
 
-    async def _beat(self, options: HeartbeatOptions) -> None:
+    async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             asked_s = loop.time()
             try:
-                async with asyncio.timeout(options.interval_s):
+                async with asyncio.timeout(self._interval_s):
                     await self._check()
             except TimeoutError:
                 self._active_ms = None
-            self._send(options, "RUNNING" if self._role else "STARTING")
-            self._count_missed(loop.time(), options.interval_s)
-            await asyncio.sleep(max(0.0, asked_s + options.interval_s - loop.time()))
+            if self._options:
+                self._send(self._options, "RUNNING" if self._role else "STARTING")
+                self._count_missed(loop.time(), self._interval_s)
+            elif self._role:
+                await self._member.wait()
+            await asyncio.sleep(max(0.0, asked_s + self._interval_s - loop.time()))
 
     def _send(self, options: HeartbeatOptions, status: str) -> None:
         self._sent_ms = max(_now_ms(), self._sent_ms + 1)  # later than the last one, whatever the clock was set to
