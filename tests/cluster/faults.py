@@ -207,8 +207,7 @@ def publish_many(scene: Scene, *machines: Machine) -> None:
 
     def is_published() -> bool:
         daemon = scene.cluster.leader(*machines).daemon
-        sent = daemon.send("publish_batch", {"queue": "many", "messages": [{"message": "x"}] * 1000})
-        return bool(daemon.answer(sent)["ok"])
+        return bool(daemon.response("publish_batch", {"queue": "many", "messages": [{"message": "x"}] * 1000})["ok"])
 
     for _ in range(MANY // 1000):
         wait_until(is_published, "a leader publishes them")

@@ -45,6 +45,13 @@ class LaneDaemon(Daemon):
     it removes."""
 
     def ask(self, command: str, **payload: Any) -> dict[str, Any]:
+        response = self.response(command, payload)
+        assert response["ok"], response
+        data: dict[str, Any] = response["data"]
+        return data
+
+    def response(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request, which may be an error."""
         request_id = self.new_name()
 
         def answer() -> dict[str, Any] | None:
@@ -54,10 +61,7 @@ class LaneDaemon(Daemon):
             except (OSError, EOFError):  # its root is opened again
                 return None
 
-        response = self.wait(answer, f"there is an answer to {command}")
-        assert response and response["ok"], response
-        data: dict[str, Any] = response["data"]
-        return data
+        return self.wait(answer, f"there is an answer to {command}") or {}
 
 
 class Machine:

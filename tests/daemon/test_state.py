@@ -29,6 +29,7 @@ from postroom_daemon.observe.state import (
     steady,
     write_state,
 )
+from postroom_daemon.observe.state.loading import FACT_LOADING
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.backends import make_store
 from postroom_daemon.stores.hybrid.payloads import payload_path
@@ -174,6 +175,11 @@ def test_an_interrupted_load_can_be_continued(
     store = make_store(settings, bench.files, quarantine)
     store.open()
     load(steady(quietly(bench)), store)
+    store.close()  # writes nothing
+    store = make_store(settings, bench.files, quarantine)
+    store.open()
+    store.recovery.finish_replay(clean=False)
+    assert store.facts.get(FACT_LOADING) is None
     assert [entry.key for entry in store.pages.entries("", 1000)] == keys
     assert [store.get(key) for key in keys] == [bench.store.get(key) for key in keys]
     assert [store.bodies.envelope(key) for key in keys] == [bench.store.bodies.envelope(key) for key in keys]

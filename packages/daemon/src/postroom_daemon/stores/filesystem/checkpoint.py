@@ -185,6 +185,7 @@ class _Checkpointed(Protocol):
     tree: Tree
     message_files: MessageFiles
     applied: int
+    commits: int
 
     def errors(self) -> AbstractContextManager[None]: ...
 
@@ -208,6 +209,7 @@ class FilesystemDisk(Disk):
     def start_from(self, applied: int) -> None:
         """The store is open, as of a checkpoint at this event."""
         self.durable = applied
+        self._commits = self._begun = self._store.commits  # those that are durable, and will be
         self._task: CheckpointTask | None = None
 
     def close(self) -> None:
@@ -233,7 +235,8 @@ class FilesystemDisk(Disk):
             log.warning("%s; the changes stay in memory", error)
 
     def checkpoint(self) -> int:
-        while self.durable < self._store.applied:
+        # A state that is loaded is all of one event.
+        while self.durable < self._store.applied or self._commits < self._store.commits:
             self._begin().run()
             self._settle()
         return self.durable
@@ -250,6 +253,7 @@ class FilesystemDisk(Disk):
             self._task.wait()
             return self._task
         store = self._store
+        self._begun = store.commits
         store.flush()
         checkpoint = store.snapshot()
         done, store.message_files.done = store.message_files.done, []
@@ -268,6 +272,6 @@ class FilesystemDisk(Disk):
         with store.errors():
             if task.error:
                 raise task.error
-            self.durable = task.applied
+            self.durable, self._commits = task.applied, self._begun
             store.tree.tidy()
         store.remove_deleted_queues()

@@ -68,6 +68,7 @@ class FilesystemStore(Store):
         self.due = FilesystemDue(index, self.update)
         self.pages = FilesystemPages(index, self._peek, self._stored_by, self.flush, self.queue, self._names_of_queues)
         self.several, self.body_files = Several(self), BodyFiles()
+        self.commits = 0
         self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
         self.recovery = self._recovery = FilesystemRecovery(self, self.tree, index, self._cleanup, self.flush)
         self.audit = FilesystemAudit(self, self._recovery, self.tree, self.path_of)
@@ -78,7 +79,7 @@ class FilesystemStore(Store):
         self.message_files = MessageFiles(self.tree, self._index.places, self._quarantine, self._meta)
         self._names_of_queues.clear()
         self._book = QueueBook(self._names_of_queues.track)
-        self.applied = self._applied_before = 0
+        self.applied = self._applied_before = self.commits = 0
         self._group = Changes()  # of the open group
         self._earlier = Changes()  # of groups before it
         self._groups = 0  # whose changes are not written yet
@@ -150,6 +151,7 @@ class FilesystemStore(Store):
 
     def commit(self) -> None:
         self._applied_before = self.applied
+        self.commits += 1
         for one in self._participants:
             one.commit()
         self.logs.commit()
