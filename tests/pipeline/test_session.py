@@ -12,7 +12,14 @@ from pyspark.errors import PySparkException
 
 from postroom_pipeline.errors import one_line
 from postroom_pipeline.spark.session import chooses_collector, lightly
-from postroom_pipeline.spark.settings import SHORT_SETTINGS, SMALL_INPUT_BYTES, SMALL_SETTINGS, SPARK_SETTINGS
+from postroom_pipeline.spark.settings import (
+    MODERATE_INPUT_BYTES,
+    MODERATE_SETTINGS,
+    SHORT_SETTINGS,
+    SMALL_INPUT_BYTES,
+    SMALL_SETTINGS,
+    SPARK_SETTINGS,
+)
 from tests.pipeline.conftest import TEST_SETTINGS, java_variables
 
 PROGRAM = """
@@ -97,8 +104,15 @@ def test_steps_over_few_rows_use_lighter_settings_unless_the_user_chose(spark):
     assert theirs.keys() < chosen.keys()
     with lightly(spark, SMALL_INPUT_BYTES):
         assert now() == chosen | theirs
-    with lightly(spark, SMALL_INPUT_BYTES + 1):
+    cores = spark.sparkContext.defaultParallelism
+    moderate = {known.name: known.value_for(cores) for known in MODERATE_SETTINGS}
+    for read_bytes in (SMALL_INPUT_BYTES + 1, MODERATE_INPUT_BYTES):
+        with lightly(spark, read_bytes):
+            assert now() == before | moderate | theirs
+    with lightly(spark, MODERATE_INPUT_BYTES + 1):
         assert now() == before
+    with lightly(spark, SMALL_INPUT_BYTES), lightly(spark, SMALL_INPUT_BYTES + 1):  # there is less already
+        assert now() == chosen | theirs
     assert now() == before
 
 

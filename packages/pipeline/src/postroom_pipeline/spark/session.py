@@ -24,6 +24,8 @@ from .java import find_java
 from .settings import (
     JAVA_COLLECTOR,
     JAVA_OPTIONS,
+    MODERATE_INPUT_BYTES,
+    MODERATE_SETTINGS,
     SHORT_INPUT_BYTES,
     SHORT_JAVA_OPTIONS,
     SHORT_SETTINGS,
@@ -44,6 +46,7 @@ GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
 _OFTEN_USED: Final = ("functions", "PythonUtils", "PythonSQLUtils")
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Other variables from which Java takes options.
 _MORE_OPTIONS: Final = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -144,18 +147,21 @@ def apply_settings(started: SparkSession, first: Sequence[SparkSetting] = ()) ->
 
 @contextmanager
 def lightly(started: SparkSession, read_bytes: int = 0) -> Iterator[None]:
-    """Prepare plans like those of a small run during the block: for the steps of a large run that have few rows. The
-    user's settings stay.
+    """Prepare plans with less during the block: for the steps of a large run that read little. The user's settings
+    stay.
 
     :param read_bytes: how much is read during the block; if it is much, nothing changes.
     """
-    given = started.sparkContext.getConf()
-    is_light = read_bytes <= SMALL_INPUT_BYTES
-    light = (*SMALL_SETTINGS, *SHORT_SETTINGS) if is_light else ()
+    given, cores = started.sparkContext.getConf(), cores_of(started)
+    light: Sequence[SparkSetting] = ()
+    if read_bytes <= SMALL_INPUT_BYTES:
+        light = (*SMALL_SETTINGS, *SHORT_SETTINGS)
+    elif read_bytes <= MODERATE_INPUT_BYTES and started.conf.get(_ADAPTIVE) == "true":  # a short run has less already
+        light = MODERATE_SETTINGS
     ours = [setting for setting in light if not given.contains(setting.name)]
     before = {setting.name: started.conf.get(setting.name, None) for setting in ours}
     for setting in ours:
-        started.conf.set(setting.name, setting.value)
+        started.conf.set(setting.name, setting.value_for(cores))
     try:
         yield
     finally:

@@ -122,6 +122,18 @@ SHORT_SETTINGS: Final = (
     SparkSetting("spark.sql.leafNodeDefaultParallelism", "1", "the same for rows in memory"),
 )
 
+#: A step over fewer bytes is moderate: what its stages show of their rows comes too late to change much.
+MODERATE_INPUT_BYTES: Final = 64 * 1024 * 1024
+
+#: Settings for moderate steps. Each stage of a plan would otherwise be a job of its own, and each core would get four
+#: tasks.
+MODERATE_SETTINGS: Final = (
+    SparkSetting(
+        "spark.sql.adaptive.enabled", "false", "a plan is prepared once, and not again after each of its stages"
+    ),
+    SparkSetting("spark.sql.shuffle.partitions", per_core=1, why="a task has a cost of its own"),
+)
+
 #: Java options for all other runs: the second compiler starts ten times later than by default, so that it compiles
 #: what processes many lines, and not each of some hundred plans.
 JAVA_OPTIONS: Final = (

@@ -223,11 +223,10 @@ class Warehouse:
         ordered = table.fitted(frame)
         if not as_it_comes:
             # The rows of a partition go to one task, or to a few if there are many; small partitions share a task.
-            columns = table.partition or table.key
             if str(self._session.conf.get("spark.sql.adaptive.enabled")) == "true":
-                ordered = ordered.hint("rebalance", *columns)
-            else:
-                ordered = ordered.repartition(*columns)
+                ordered = ordered.hint("rebalance", *(table.partition or table.key))
+            else:  # nobody sees how many there are: without a column more, one task would sort all rows of a day
+                ordered = ordered.repartition(*table.partition, *(table.key[:1] if table.partition else table.key))
             ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
         return self._put(table, ordered, name, options)
 
