@@ -25,6 +25,7 @@ from . import (
     device_health,
     duplicate_publishes,
     epochs,
+    hours,
     imports,
     journal_gaps,
     latency_daily,
@@ -67,7 +68,7 @@ def _by_name(*reports: Report) -> dict[str, Report]:
     return {report.TABLE.name: report for report in reports}
 
 
-GROUNDS: Final = _by_name(epochs, restores, imports, depth)
+GROUNDS: Final = _by_name(hours, epochs, restores, imports, depth)
 ALL: Final = _by_name(
     dead_reasons_daily,
     depth_hourly,

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..schema import columns as c
-from ..schema.columns import hour_of_row
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .thresholds import Given, Threshold, chosen
@@ -60,7 +59,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "queue", "period", "begins_at", "metric", "against", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("anomalies", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "throughput", "latency_daily")
+NEEDS: Final = ("hours", "throughput", "latency_daily")
 THRESHOLDS: Final = (
     Threshold("z_min", 6, "minimum distance, in multiples of the usual spread"),
     Threshold("relative_floor", 0.25, "minimum spread as a part of the median, so that a MAD of 0 causes no alarms"),
@@ -105,7 +104,7 @@ def _figures(frames: Frames) -> DataFrame:
         F.lit(False).alias("is_whole"),
     )
     wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
-    hours = materialized(frames["events"].select("device", hour_of_row().alias("hour"), "day").distinct())
+    hours = materialized(frames["hours"].select("device", "hour", "day").distinct())
     counts = _counts(frames, hours, "hour").unionByName(_counts(frames, hours, "day"))
     return counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
 

@@ -23,7 +23,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch")
 PARTITION: Final = ()
 TABLE: Final = Table("epochs", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events",)
+NEEDS: Final = ("hours",)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
@@ -31,5 +31,5 @@ TROUBLE: Final = "false"
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per epoch with a known event."""
     chosen(THRESHOLDS, given)
-    started = F.min(F.when(F.col("type") == "epoch_started", F.col("event")))
-    return frames["events"].groupBy(*KEY).agg(F.coalesce(started, F.min("event")).alias("begins"))
+    begins = F.coalesce(F.min("started_event"), F.min("first_event"))
+    return frames["hours"].groupBy(*KEY).agg(begins.alias("begins"))
