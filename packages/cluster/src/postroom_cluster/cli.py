@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -68,8 +68,18 @@ def run(path: Path) -> None:
     from .service import run as serve  # so that other commands start fast
 
     _log.info("%s %s, process %d, configuration %s", _PROGRAM, version("postroom-cluster"), os.getpid(), path)
-    asyncio.run(serve(settings))
+    _run_loop(serve(settings))
     _log.info("stopped")
+
+
+def _run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run on uvloop where it is installed: it takes a fifth to a third less CPU for a group."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
 
 
 @main.command("check-config")

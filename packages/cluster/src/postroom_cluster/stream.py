@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
@@ -26,6 +28,8 @@ _DESCRIPTION: Final = "Journal of a Postroom cluster, begun by "
 _ANSWER_S: Final = 2.0
 #: Time (s) between two attempts to append, if the servers do not answer or have no leader.
 _PAUSE_S: Final = 0.25
+#: The status of an answer if nobody has taken a message.
+_NO_RESPONDERS: Final = "503"
 #: How long (s) groups gather before a follower asks for them.
 _GATHER_S: Final = 0.2
 #: Texts for errors of JetStream whose own say nothing about a cluster.
@@ -53,6 +57,10 @@ class Stream:
         self._connection = connection
         self._domain = domain
         self._jetstream: JetStreamContext = connection.jetstream(domain=domain or None, timeout=_ANSWER_S)
+        #: Where answers to appends arrive, how many there were, and the one that is waited for.
+        self._inbox = ""
+        self._sent = 0
+        self._answer: tuple[str, asyncio.Future[Msg]]
         #: Why nothing was appended or read lately; empty if it was.
         self.problem = ""
 
@@ -113,16 +121,15 @@ class Stream:
         An error does not show whether a group was appended: its answer may have been lost, or it may be on its way
         still. Only what stands at the place decides, and it never changes.
         """
-        headers = {**headers_of(group, author), api.Header.EXPECTED_LAST_SEQUENCE: str(after)}
+        headers = headers_of(group, author)
+        headers |= {api.Header.EXPECTED_LAST_SEQUENCE: str(after), api.Header.EXPECTED_STREAM: self.name}
         while True:
             try:
-                answer = await self._jetstream.publish(
-                    self.subject, group.lines, timeout=_ANSWER_S, stream=self.name, headers=headers
-                )
-                if answer.seq == after + 1:
+                sequence = await self._publish(group.lines, headers)
+                if sequence == after + 1:
                     self.problem = ""
                     return after + 1
-                self.problem = f"the servers have appended at {answer.seq} in place of {after + 1}"
+                self.problem = f"the servers have appended at {sequence} in place of {after + 1}"
             except nats.errors.MaxPayloadError:
                 raise NotAppended(
                     f"a group of {len(group.lines)} bytes is larger than max_payload of the servers"
@@ -141,6 +148,32 @@ class Stream:
                 other = stored.author
                 raise NotAppended(f"{other.node} leads", other.node, other.address)
             await asyncio.sleep(_PAUSE_S)
+
+    async def _publish(self, lines: bytes, headers: dict[str, str]) -> int:
+        """Send a group; return the sequence that the servers answer. One inbox takes all answers, each under a subject
+        of its own: ``JetStreamContext.publish`` does the same with half more CPU."""
+        if not self._inbox:
+            inbox = self._connection.new_inbox()
+            await self._connection.subscribe(f"{inbox}.*", cb=self._take_answer)
+            self._inbox = inbox
+        self._sent += 1
+        reply = f"{self._inbox}.{self._sent}"
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._answer = reply, answer
+        await self._connection.publish(self.subject, lines, reply=reply, headers=headers)
+        async with asyncio.timeout(_ANSWER_S):
+            message = await answer
+        if (message.headers or {}).get(api.Header.STATUS) == _NO_RESPONDERS:
+            raise js_errors.NoStreamResponseError
+        fields = json.loads(message.data)
+        if "error" in fields:
+            raise js_errors.APIError.from_error(fields["error"])
+        return int(fields["seq"])
+
+    async def _take_answer(self, message: Msg) -> None:
+        reply, answer = self._answer
+        if message.subject == reply and not answer.done():  # another one comes too late
+            answer.set_result(message)
 
     async def groups(self, after: int) -> AsyncGenerator[list[Stored], None]:
         """All groups behind a place, and those that come, in order and without gaps, as many together as have come.
