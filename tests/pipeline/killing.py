@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from postroom_pipeline.spark.storage import Storage
+from postroom_pipeline.spark.hadoop_storage import HadoopStorage
 
 
 class Killed(BaseException):
@@ -17,14 +17,14 @@ class Killed(BaseException):
 @contextmanager
 def killed_at_rename(number: int) -> Iterator[None]:
     """The block is a run that is gone when it comes to its so-manieth rename."""
-    rename, left = Storage.rename, [number]
+    rename, left = HadoopStorage.rename, [number]
 
-    def dying(self: Storage, source: str, target: str) -> None:
+    def dying(self: HadoopStorage, source: str, target: str) -> None:
         left[0] -= 1
         if not left[0]:
             raise Killed
         rename(self, source, target)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Storage, "rename", dying)
+        patch.setattr(HadoopStorage, "rename", dying)
         yield

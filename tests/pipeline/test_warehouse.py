@@ -16,7 +16,8 @@ from pyspark.testing import assertDataFrameEqual
 from postroom_pipeline.doctor.checks import check_landing_elsewhere
 from postroom_pipeline.errors import EnvironmentProblem, Occupied, PipelineError, SchemaMismatch
 from postroom_pipeline.schema.table import Table
-from postroom_pipeline.spark.storage import Storage
+from postroom_pipeline.spark.hadoop_storage import HadoopStorage
+from postroom_pipeline.spark.location import storage_of
 from postroom_pipeline.spark.warehouse import LOCK, STAGING, Warehouse
 
 COLUMNS = StructType(
@@ -153,7 +154,7 @@ class Killed(BaseException):
 def test_a_run_that_is_killed_anywhere_in_its_moves_is_finished_by_the_next(
     spark, frame_of, tmp_path, monkeypatch, renames
 ):
-    monkeypatch.setattr(Storage, "renames_directories", renames)
+    monkeypatch.setattr(HadoopStorage, "renames_directories", renames)
     old = [("a", 1, "1"), ("b", 2, "2"), ("c", 3, "3")]
     new = [("x", 7, "2"), ("y", 8, "4")]
     finished = [("a", 1, "1"), *new]
@@ -253,13 +254,13 @@ def test_the_doctor_checks_a_remote_landing_place(spark, elsewhere, tmp_path):
     for name in ("a.jsonl.gz", "b.jsonl.gz.part", "dt=2026-01-01/c.jsonl.gz._COPYING_", "dt=2026-01-01/d.tar"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    first, *others = check_landing_elsewhere(Storage(spark, elsewhere))
+    first, *others = check_landing_elsewhere(storage_of(spark, elsewhere))
     assert (first.verdict, first.seen) == ("ok", f"{elsewhere} (org.apache.hadoop.fs.viewfs.ViewFileSystem): 3 entries")
     assert [one.seen for one in others] == [
         f"left over from copying: {elsewhere}/b.jsonl.gz.part, {elsewhere}/dt=2026-01-01/c.jsonl.gz._COPYING_",
         f"archives, which are not read: {elsewhere}/dt=2026-01-01/d.tar",
     ]
-    (missing,) = check_landing_elsewhere(Storage(spark, f"{elsewhere}/nothing"))
+    (missing,) = check_landing_elsewhere(storage_of(spark, f"{elsewhere}/nothing"))
     assert (missing.verdict, missing.seen) == ("fail", f"{elsewhere}/nothing does not exist")
 
 

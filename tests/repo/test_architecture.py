@@ -314,6 +314,7 @@ def test_only_the_warehouse_writes_tables_and_only_the_session_module_starts_spa
     reserved = {
         r"\.write\.\w|\.write$|\.(parquet|saveAsTable|writeTo|insertInto)\(": "spark/warehouse.py",
         r"\.getOrCreate\(": "spark/session.py",
+        r"\.remote\(": "spark/connect.py",
         r"\.(master|setMaster)\(": "",
     }
     for path in modules(source):

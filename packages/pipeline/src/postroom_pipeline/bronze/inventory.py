@@ -23,8 +23,9 @@ from ..files import (
 )
 from ..schema import columns as c
 from ..schema.table import Table
+from ..spark.connect import is_connect
+from ..spark.location import storage_of
 from ..spark.session import frame_of, heap_bytes
-from ..spark.storage import Storage
 
 INVENTORY: Final = Table(
     "inventory",
@@ -83,7 +84,7 @@ def listed(session: SparkSession, landing: str) -> DataFrame:
 
 def number_of(files: DataFrame) -> int:
     """How many files ``listed`` has found."""
-    return len(files._jdf.inputFiles())
+    return len(_input_files(files))
 
 
 def names(files: DataFrame) -> DataFrame:
@@ -118,7 +119,9 @@ def hashed(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFra
         mark.cast("bigint").alias("size_mark"),
         ((F.octet_length(text) - F.octet_length(without)) / len(GZIP_MEMBER)).cast("bigint").alias("members"),
     )
-    return rows.coalesce(at_once) if at_once < session.sparkContext.defaultParallelism else rows
+    # How many tasks a server has at a time is not known here: more than there are, coalesce does not make of them.
+    is_needed = is_connect(session) or at_once < session.sparkContext.defaultParallelism
+    return rows.coalesce(at_once) if is_needed else rows
 
 
 def fresh(seen: DataFrame, existing: DataFrame) -> DataFrame:
@@ -228,22 +231,30 @@ def _most_bytes(session: SparkSession) -> int:
 
 def _without_rows(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFrame:
     """The listed files for which Spark returns no row: empty ones, and those deleted after the directory was listed."""
-    listed = files._jdf.inputFiles()
+    listed = _input_files(files)
     rows: list[dict[str, str]] = []
     if named.count() != len(listed):
         for file in _absent(session, listed, named):
             path = unquote(file)
-            exists = len(rows) < _LOOKED_UP and Storage(session, path).exists(path)
+            exists = len(rows) < _LOOKED_UP and storage_of(session, path).exists(path)
             reason = EMPTY if exists else VANISHED
             rows.append({"file": file, "path": path, "name": file.rpartition("/")[2], "reason": reason})
     return frame_of(session, rows, _WITHOUT_ROWS).where(is_finished(F.col("name")))
 
 
-def _absent(session: SparkSession, listed: Any, named: DataFrame) -> list[str]:
-    """The listed files that are not in ``named``, sorted. Only these leave Java.
+def _input_files(files: DataFrame) -> Any:
+    """The names of the files of ``listed``: Java's array, or a list if Java is a server's."""
+    return files.inputFiles() if is_connect(files.sparkSession) else files._jdf.inputFiles()
 
-    :param listed: Java's array of their names.
+
+def _absent(session: SparkSession, listed: Any, named: DataFrame) -> list[str]:
+    """The listed files that are not in ``named``, sorted. Only these leave Java, if it is in this process.
+
+    :param listed: what ``_input_files`` returns.
     """
+    if is_connect(session):
+        files = {str(name).replace(_LOCAL, _LOCAL_OF_METADATA) for name in listed}
+        return sorted(files - {row["file"] for row in named.select("file").collect()})
     jvm: Any = session.sparkContext._jvm
     texts = getattr(jvm, "org.apache.spark.sql.Encoders").STRING()
     # Py4J passes no array of strings where Java wants one of objects, as Arrays.asList does.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import PipelineError, one_line
 from ..files import ARCHIVES, STAGED
+from ..spark.connect import is_connect, remote_of
 from ..spark.session import GATEWAY
 from .environment import (
     Finding,
@@ -55,6 +56,7 @@ def examine(wanted: Wanted, only: tuple[str, ...] = ()) -> Iterator[Finding]:
     reached only by Spark; and only if no check before it failed.
     """
     heap = (wanted.given or {}).get("spark.driver.memory", "1g")
+    remote = remote_of(wanted.given)
     landing, tables = _local(wanted.landing), _local(wanted.tables)
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "java": check_java,
@@ -62,6 +64,8 @@ def examine(wanted: Wanted, only: tuple[str, ...] = ()) -> Iterator[Finding]:
         "memory": lambda: check_memory(heap),
         "scratch": check_scratch,
     }
+    if remote:  # these are matters of the server
+        checks = {"python": check_python}
     if landing:
         checks["in"] = lambda: check_landing(landing)
     if tables:
@@ -76,7 +80,7 @@ def examine(wanted: Wanted, only: tuple[str, ...] = ()) -> Iterator[Finding]:
         return
     if not is_fit:
         yield bad("spark", "not tried", "repair the failed checks first")
-    elif only or GATEWAY in os.environ or not (_is_here(wanted.landing) and _is_here(wanted.tables)):
+    elif only or remote or GATEWAY in os.environ or not (_is_here(wanted.landing) and _is_here(wanted.tables)):
         yield from _check_spark(wanted)
     else:
         yield Finding("spark", Verdict.GOOD, "not started", "--only spark starts it, writes a table and reads it")
@@ -98,14 +102,15 @@ def _check_spark(wanted: Wanted) -> Iterator[Finding]:
     """A tiny run: a table is written and read, and Python workers compute something."""
     from ..spark.session import cores_of, session
 
+    remote = remote_of(wanted.given)
     begun = time.monotonic()
     try:
         with session("postroom-pipeline doctor", wanted.given) as started:
-            context = started.sparkContext
-            seen = f"{started.version} on {context.master}, {cores_of(started)} cores"
-            yield good("spark", f"{seen}, started in {time.monotonic() - begun:.1f} s")
+            where = remote or f"{started.sparkContext.master}, {cores_of(started)} cores"
+            yield good("spark", f"{started.version} on {where}, started in {time.monotonic() - begun:.1f} s")
             yield from _check_storage(started, wanted)
-            yield from _check_executors(started)
+            if not remote:
+                yield from _check_executors(started)
     except PipelineError as error:
         yield bad("spark", str(error), "see the message; the checks above show what Spark was started with")
 
@@ -115,12 +120,12 @@ def _check_storage(session: SparkSession, wanted: Wanted) -> Iterator[Finding]:
     from pyspark.sql.types import LongType, StructField, StructType
 
     from ..schema.table import Table
-    from ..spark.storage import Storage
+    from ..spark.location import storage_of
     from ..spark.warehouse import Warehouse
 
     if wanted.landing and not _local(wanted.landing):
-        yield from check_landing_elsewhere(Storage(session, wanted.landing))
-    if not wanted.tables and not str(session.sparkContext.master).startswith("local"):
+        yield from check_landing_elsewhere(storage_of(session, wanted.landing))
+    if not wanted.tables and not _is_local(session):
         yield doubtful(
             "tables", "not tried: executors do not share this machine's files", "give a directory with --out"
         )
@@ -145,14 +150,23 @@ def _check_storage(session: SparkSession, wanted: Wanted) -> Iterator[Finding]:
         yield good("tables", f"written and read at {place} in {time.monotonic() - begun:.1f} s")
 
 
+def _is_local(session: SparkSession) -> bool:
+    """Whether all of Spark is in this process, so that it can write what this process can."""
+    return not is_connect(session) and str(session.sparkContext.master).startswith("local")
+
+
 def check_landing_elsewhere(landing: Storage) -> Iterator[Finding]:
     """A directory of snapshots that is not local: its own entries, and those one level below."""
     if not landing.exists(landing.location):
         yield bad("in", f"{landing.location} does not exist", "give the directory of the snapshots with --in")
         return
-    many = len(landing.entries(landing.location))
+    entries = landing.entries(landing.location)
+    many = len(entries)
     yield good("in", f"{landing.location} ({landing.kind}): {many:,} {'entry' if many == 1 else 'entries'}")
-    yield from judge_leftovers(landing.matching(f"{{*,*/*}}{{{','.join((*STAGED, *ARCHIVES))}}}"))
+    below = [entry for one in entries if one.is_directory for entry in landing.entries(one.path)]
+    yield from judge_leftovers(
+        sorted(one.path for one in (*entries, *below) if one.name.endswith((*STAGED, *ARCHIVES)))
+    )
 
 
 def _scratch(session: SparkSession) -> str:

@@ -16,8 +16,9 @@ from postroom_common.stop_flag import StopFlag
 from ..bronze import inventory
 from ..bronze.rejects import RETRYABLE
 from ..errors import EnvironmentProblem, PipelineError, one_line
+from ..spark.connect import is_connect
+from ..spark.location import storage_of
 from ..spark.runlog import Progress, logged_run
-from ..spark.storage import Storage
 from ..spark.warehouse import Warehouse
 from .ingest import ingest
 
@@ -93,7 +94,7 @@ class Follower:
 
     def _listing(self) -> Row | None:
         """A digest of the listing: it changes when a file is added or deleted, or its length or time changes."""
-        if not Storage(self._session, self._landing).exists(self._landing):
+        if not storage_of(self._session, self._landing).exists(self._landing):
             raise EnvironmentProblem(f"{self._landing}: there is no such directory")
         files = inventory.names(inventory.listed(self._session, self._landing))
         return files.agg(F.count("*"), F.bit_xor(F.xxhash64("file", "length", "mtime_ms"))).first()
@@ -101,6 +102,8 @@ class Follower:
     def _is_alive(self) -> bool:
         """Whether Spark still runs, so that another round can be tried."""
         try:
+            if is_connect(self._session):
+                return bool(self._session.conf.get("spark.sql.session.timeZone"))
             return not self._session.sparkContext._jsc.sc().isStopped()
-        except (Py4JError, OSError, AttributeError):
+        except (Py4JError, PySparkException, OSError, AttributeError):
             return False

@@ -22,9 +22,9 @@ from ..reports.thresholds import Given
 from ..silver import ALL as TABLES
 from ..silver.events import EVENTS
 from ..silver.snapshots import ORIGINS
+from ..spark.location import storage_of
 from ..spark.runlog import Run
 from ..spark.session import lightly, materialized
-from ..spark.storage import Storage
 from ..spark.warehouse import Warehouse
 from .silver import TRAILERS, SilverWriter
 
@@ -54,7 +54,7 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
     :raises EnvironmentProblem: the directory does not exist.
     :raises PipelineError: a file of the directory is neither taken in nor rejected.
     """
-    if not Storage(session, landing).exists(landing):
+    if not storage_of(session, landing).exists(landing):
         raise EnvironmentProblem(f"{landing}: there is no such directory")
     with run.stage("inventory"):
         listed = inventory.listed(session, landing)

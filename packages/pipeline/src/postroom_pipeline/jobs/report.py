@@ -18,6 +18,7 @@ from ..pages.series import span_of, time_series
 from ..pages.site import Site, page_name
 from ..reports import ALL
 from ..schema.table import Frames
+from ..spark.location import storage_of
 from ..spark.runlog import Progress
 from ..spark.storage import Storage
 from ..spark.warehouse import Warehouse
@@ -97,7 +98,7 @@ def report(
     :raises EnvironmentProblem: there are no reports, or the packages that draw pages are not installed.
     :raises UsageError: no report has rows of the device.
     """
-    storage = Storage(session, out)
+    storage = storage_of(session, out)
     frames = frames_in(warehouse, scope, progress.say)
     if form != "html":
         for path in export(frames, storage, form):

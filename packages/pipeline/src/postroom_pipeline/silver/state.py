@@ -54,11 +54,10 @@ def build(kind: Kind, lines: DataFrame, taken: DataFrame) -> DataFrame:
     """
     columns = STATE[kind].schema.names
     of_snapshot = [field.name for field in OF_SNAPSHOT]
-    computed = {"died_at": time_of(F.col("died_ms"))} if kind is Kind.DEAD else {}
-    of_line = [name for name in columns if name not in (*of_snapshot, *computed, "day")]
+    of_line = [name for name in columns if name not in (*of_snapshot, "died_at", "day")]
     heads = taken.select("file", *of_snapshot, "day")
     rows = lines.select("file", "snapshot", *of_line).join(F.broadcast(heads), ["file", "snapshot"])
-    return rows.withColumns(computed).select(*columns)
+    return (rows.withColumn("died_at", time_of(F.col("died_ms"))) if kind is Kind.DEAD else rows).select(*columns)
 
 
 def one_of_each(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from ..errors import one_line
 from ..schema.table import Table
+from .connect import is_connect
 from .session import frame_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Progress:
     """
 
     def __init__(self, session: SparkSession, stream: TextIO) -> None:
-        self._tracker = session.sparkContext.statusTracker()
+        #: A session of Spark Connect has none.
+        self._tracker = None if is_connect(session) else session.sparkContext.statusTracker()
         self._stream = stream
         self._is_terminal = stream.isatty()
 
@@ -78,6 +80,8 @@ class Progress:
 
     def _tasks(self) -> tuple[int, int]:
         """How many tasks the active Spark stages have, and how many of these are done."""
+        if self._tracker is None:
+            return 0, 0
         stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
         active = [stage for stage in stages if stage is not None]
         return sum(stage.numTasks for stage in active), sum(stage.numCompletedTasks for stage in active)
@@ -177,7 +181,7 @@ def logged_run(
         error = one_line(problem)
         if isinstance(problem, KeyboardInterrupt):
             with suppress(Exception):  # else the row would wait for the running jobs
-                session.sparkContext.cancelAllJobs()
+                _cancel(session)
         raise
     finally:
         seconds = time.monotonic() - begun
@@ -197,6 +201,13 @@ def logged_run(
         )
         _append(warehouse, session, dict(zip(RUNS.schema.names, row, strict=True)), failed=status != "done")
     progress.say(f"{command}: {run.summary()}, {seconds:.1f} s")
+
+
+def _cancel(session: SparkSession) -> None:
+    if is_connect(session):
+        session.interruptAll()
+    else:
+        session.sparkContext.cancelAllJobs()
 
 
 def _append(warehouse: Warehouse, session: SparkSession, row: Mapping[str, object], *, failed: bool) -> None:

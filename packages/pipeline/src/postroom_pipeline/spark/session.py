@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import EnvironmentProblem, one_line
 from ..files import local_path
+from .connect import REMOTE, connect, is_connect, memory_bytes, remote_of
 from .java import find_java
 from .settings import (
     JAVA_COLLECTOR,
@@ -78,6 +79,8 @@ def start_session(
     application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None
 ) -> SparkSession:
     """Start a session; see ``session``. The caller stops it."""
+    if remote := remote_of(given):
+        return _connected(remote, given or {})
     is_short = input_bytes is not None and input_bytes <= SHORT_INPUT_BYTES
     is_small = input_bytes is not None and input_bytes <= SMALL_INPUT_BYTES
     chosen = dict(given or {})
@@ -116,6 +119,14 @@ def start_session(
     return started
 
 
+def _connected(remote: str, given: Mapping[str, str]) -> SparkSession:
+    """A session of a server. Settings for each core stay as they are: the server knows how many it has."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    ours = {setting.name: setting.value for setting in SPARK_SETTINGS if not setting.per_core}
+    return connect(remote, {name: value for name, value in {**ours, **given}.items() if name != REMOTE})
+
+
 def _look_up_once(started: SparkSession) -> None:
     """Remember the Java classes that PySpark uses for every column of a plan: it asks Java for each of them by its
     short name every time, and Java then looks for it in some hundred archives in vain before it knows the long one."""
@@ -152,6 +163,9 @@ def lightly(started: SparkSession, read_bytes: int = 0) -> Iterator[None]:
 
     :param read_bytes: how much is read during the block; if it is much, nothing changes.
     """
+    if is_connect(started):
+        yield
+        return
     given, cores = started.sparkContext.getConf(), cores_of(started)
     light: Sequence[SparkSetting] = ()
     if read_bytes <= SMALL_INPUT_BYTES:
@@ -208,6 +222,8 @@ def _add_java_options(*options: str) -> None:
 
 def heap_bytes(session: SparkSession) -> int:
     """The heap of each Java process that runs tasks, in bytes."""
+    if is_connect(session):
+        return memory_bytes(session)
     context = session.sparkContext
     if str(context.master).startswith("local"):
         jvm: Any = context._jvm
@@ -232,6 +248,8 @@ def frame_of(started: SparkSession, rows: Sequence[Mapping[str, Any]], schema: S
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 
+    if not rows and is_connect(started):
+        return started.createDataFrame([], schema)
     if not rows:
         jvm: Any = started.sparkContext._jvm
         types = getattr(jvm, "org.apache.spark.sql.types.DataType").fromJson(schema.json())

@@ -23,8 +23,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..errors import EnvironmentProblem, Occupied, PipelineError
+from .location import storage_of
 from .session import frame_of
-from .storage import Entry, Storage
+from .storage import Entry, Storage, partition_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,7 @@ class Warehouse:
         """:raises EnvironmentProblem: the location's file system cannot be reached."""
         self._session = session
         self._moving = threading.Lock()
-        self.storage = Storage(session, location)
+        self.storage = storage_of(session, location)
 
     @contextmanager
     def writing(self, who: str) -> Iterator[None]:
@@ -258,7 +259,7 @@ class Warehouse:
 
     def _named(self, table: Table, values: Partition) -> str:
         """The relative path of a partition."""
-        return "/".join(self.storage.partition_name(column, values[column]) for column in table.partition)
+        return "/".join(partition_name(column, values[column]) for column in table.partition)
 
     def _move(self, name: str) -> None:
         """Move staged files into place. A half-done move is completed; repeating it changes nothing."""

@@ -1,0 +1,157 @@
+"""Files in the file systems that pyarrow supports: local, S3, Google Cloud, Azure and HDFS; without Java but for HDFS.
+
+The server of Spark Connect has its own way to the same files: a local directory must be at the same place there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import EnvironmentProblem
+from ..files import local_path
+from .storage import RENAMING, Entry, pieces
+
+#: Hadoop's names of schemes that have another one in pyarrow.
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+
+
+class ArrowStorage:
+    """The storage of a session of Spark Connect. A relative location starts at this process's working directory."""
+
+    def __init__(self, location: str) -> None:
+        """:raises EnvironmentProblem: pyarrow has no file system for the location."""
+        from pyarrow import fs
+
+        self._fs: Any
+        here = local_path(location)
+        with _translated(location):
+            if here is not None:
+                self._scheme, self._fs = "file", fs.LocalFileSystem()
+                self._above, place = "file:", str(here.absolute())
+            else:
+                self._scheme, _, rest = location.partition("://")
+                named = f"{_SCHEMES.get(self._scheme, self._scheme)}://{rest}"
+                self._fs, place = fs.FileSystem.from_uri(named)
+                # Everything before the path that pyarrow uses: ``s3a://``, or ``hdfs://host:port``.
+                self._above = location.rstrip("/").removesuffix(place.rstrip("/"))
+        #: The full location, with its scheme.
+        self.location = self._above + (place.rstrip("/") or "/")
+
+    @property
+    def kind(self) -> str:
+        return f"pyarrow.fs.{type(self._fs).__name__}"
+
+    @property
+    def renames_directories(self) -> bool:
+        return self._scheme in RENAMING
+
+    def join(self, *names: str) -> str:
+        return "/".join([self.location.rstrip("/"), *(name for name in names if name)])
+
+    def local(self, path: str) -> Path | None:
+        return local_path(path)
+
+    def exists(self, path: str) -> bool:
+        from pyarrow import fs
+
+        with _translated(path):
+            return bool(self._fs.get_file_info(self._of(path)).type != fs.FileType.NotFound)
+
+    def entries(self, path: str) -> list[Entry]:
+        return sorted(self._found(path), key=lambda entry: entry.name)
+
+    def size(self, path: str) -> int:
+        return sum(entry.size for entry in self._found(path, recursive=True))
+
+    def files_below(self, path: str) -> list[str]:
+        above = f"{path.rstrip('/')}/"
+        found = self._found(path, recursive=True)
+        return sorted(entry.path.removeprefix(above) for entry in found if not entry.is_directory)
+
+    def make_directory(self, path: str) -> None:
+        with _translated(path):
+            self._fs.create_dir(self._of(path), recursive=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """:raises EnvironmentProblem: the new name is in use, or the file system refuses."""
+        self.make_directory(target.rpartition("/")[0])
+        if self.exists(target):
+            raise EnvironmentProblem(f"{target} already exists: another program writes here")
+        with _translated(target):
+            self._fs.move(self._of(source), self._of(target))
+
+    def delete(self, path: str) -> None:
+        from pyarrow import fs
+
+        with _translated(path):
+            kind = self._fs.get_file_info(self._of(path)).type
+            if kind == fs.FileType.Directory:
+                self._fs.delete_dir(self._of(path))
+            elif kind != fs.FileType.NotFound:
+                self._fs.delete_file(self._of(path))
+        self._forget_sum(path)
+
+    def read_text(self, path: str) -> str:
+        with _translated(path), self._fs.open_input_stream(self._of(path), compression=None) as stream:
+            return str(stream.read().decode())
+
+    def parquet_rows(self, path: str) -> int:
+        from pyarrow import parquet
+
+        with _translated(path):
+            return int(parquet.read_metadata(self._of(path), filesystem=self._fs).num_rows)
+
+    def write_text(self, path: str, text: str) -> None:
+        self.write_lines(path, [text])
+
+    def write_lines(self, path: str, lines: Iterable[str]) -> None:
+        parent, _, name = path.rpartition("/")
+        hidden = f"{parent}/.{name}.part" if self.renames_directories else path
+        self.make_directory(parent)
+        with _translated(path), self._fs.open_output_stream(self._of(hidden), compression=None) as stream:
+            for piece in pieces(lines):
+                stream.write(piece)
+        if hidden != path:
+            self.delete(path)
+            self.rename(hidden, path)
+
+    def create_text(self, path: str, text: str) -> bool:
+        self.make_directory(path.rpartition("/")[0])
+        if self.exists(path):
+            return False
+        with _translated(path), self._fs.open_output_stream(self._of(path), compression=None) as stream:
+            stream.write(text.encode())
+        return True
+
+    def _of(self, path: str) -> str:
+        """The path as pyarrow names it."""
+        here = local_path(path) if self._scheme == "file" else None
+        return path.removeprefix(self._above) if here is None else str(here)
+
+    def _found(self, path: str, *, recursive: bool = False) -> Iterator[Entry]:
+        from pyarrow import fs
+
+        with _translated(path):
+            selector = fs.FileSelector(self._of(path), allow_not_found=True, recursive=recursive)
+            for info in self._fs.get_file_info(selector):
+                is_directory = info.type == fs.FileType.Directory
+                size, mtime_ms = info.size or 0, (info.mtime_ns or 0) // 1_000_000
+                yield Entry(info.base_name, self._above + info.path, is_directory, size, mtime_ms)
+
+    def _forget_sum(self, path: str) -> None:
+        """Delete the sums that Hadoop has written beside a local file: for another content they would be wrong."""
+        if self._scheme == "file":
+            parent, _, name = self._of(path).rpartition("/")
+            Path(parent, f".{name}.crc").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _translated(path: str) -> Iterator[None]:
+    """Translate pyarrow's exceptions to an error that names the path."""
+    try:
+        yield
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own are among these
+        raise EnvironmentProblem(f"{path}: {error}") from error

@@ -1,0 +1,181 @@
+"""Spark in a server: the commands need no Java, and make the same tables as with Spark in their own process."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from postroom_pipeline.bronze.inventory import INVENTORY
+from postroom_pipeline.bronze.rejects import REJECTS
+from postroom_pipeline.errors import EnvironmentProblem
+from postroom_pipeline.jobs.ingest import ingest
+from postroom_pipeline.reports import BUILT
+from postroom_pipeline.silver import ALL
+from postroom_pipeline.spark.arrow_storage import ArrowStorage
+from postroom_pipeline.spark.hadoop_storage import HadoopStorage
+from postroom_pipeline.spark.runlog import Progress, Run
+from postroom_pipeline.spark.storage import Storage, partition_name
+from postroom_pipeline.spark.warehouse import Warehouse
+from tests.pipeline.conftest import QUICK, TEST_SETTINGS, compiling_nothing, java_variables
+from tests.pipeline.making import bundle, fleet
+from tests.pipeline.test_cluster import DEADLINE_S, SPARK, reported
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+TABLES = [*ALL.values(), *(report.TABLE for report in BUILT.values()), INVENTORY, REJECTS]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of a server on this machine."""
+    home = tmp_path_factory.mktemp("server")
+    settings = TEST_SETTINGS | QUICK | {"spark.connect.grpc.binding.port": "0", "spark.ui.enabled": "false"}
+    settings |= {"spark.local.dir": str(home / "local"), "spark.sql.warehouse.dir": str(home / "warehouse")}
+    command = [str(SPARK / "bin" / "spark-submit"), "--class", SERVER]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    log = home / "log"
+    environment = java_variables() | {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=home)
+    try:
+        yield f"sc://127.0.0.1:{reported(log, r'Spark Connect server started at: .*:([0-9]+)')}"
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def run(server, tmp_path, *arguments):
+    """A command where no program is found, and so no Java."""
+    nothing = tmp_path / "nothing"
+    nothing.mkdir(exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {"PATH": str(nothing), "SPARK_REMOTE": server, "POSTROOM_DEBUG": "1"}
+    command = [sys.executable, "-m", "postroom_pipeline", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def rows_of(spark, tables):
+    """All rows of all tables, as text, in order."""
+    warehouse = Warehouse(spark, str(tables))
+    return {table.name: sorted(map(str, warehouse.read(table).collect())) for table in TABLES}
+
+
+@pytest.mark.slow
+def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, server, tmp_path):
+    landing = tmp_path / "in"
+    landing.mkdir()
+    made = fleet(landing)
+    bundle(landing / "bundle.jsonl.gz", made[:2])
+    for path in made[:2]:
+        path.unlink()
+    made[2].write_bytes(made[2].read_bytes()[:-40])  # cut
+    (landing / "empty.jsonl.gz").touch()
+    (landing / "old.tar").write_bytes(b"an archive")
+    here, there = tmp_path / "here", tmp_path / "there"
+    warehouse = Warehouse(spark, str(here))
+    with compiling_nothing(spark), warehouse.writing("test"):
+        ingest(spark, str(landing), warehouse, Run("ingest", Progress(spark, io.StringIO())))
+    result = run(server, tmp_path, "ingest", "--in", landing, "--out", there)
+    assert result.returncode == 0, result.stderr
+    expected = rows_of(spark, here)
+    assert len(expected["rejects"]) == 3
+    assert expected["events"]
+    assert rows_of(spark, there) == expected
+    result = run(server, tmp_path, "compact", "--out", there)
+    assert result.returncode == 0, result.stderr
+    assert rows_of(spark, there) == expected
+    result = run(server, tmp_path, "report", "--from", there, "--out", tmp_path / "pages", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    told = (tmp_path / "pages" / "throughput.json").read_text().splitlines()
+    assert len([json.loads(line) for line in told]) == len(expected["throughput"])
+
+
+@pytest.mark.slow
+def test_the_doctor_writes_and_reads_a_table_through_a_server(server, tmp_path):
+    result = run(server, tmp_path, "doctor", "--out", tmp_path / "tables", "--json")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr + result.stdout
+    assert [one["check"] for one in found if one["check"] in ("java", "spark", "tables")] == ["spark", "tables"]
+    assert not list((tmp_path / "tables").glob("_doctor*"))
+
+
+def test_what_is_no_address_and_where_no_server_is_are_errors_that_say_so(tmp_path):
+    result = run("spark://127.0.0.1:1", tmp_path, "doctor", "--only", "spark")
+    assert "must be the address of a server, sc://HOST:PORT" in result.stdout
+    result = run("sc://127.0.0.1:1", tmp_path, "doctor", "--only", "spark")
+    assert "sc://127.0.0.1:1: no server of Spark Connect answers" in result.stdout
+    assert result.returncode == 3
+
+
+@pytest.mark.parametrize("value", ["2026-11-28", "a b", "a/b=c:d%e", "x[y]{z}^'\"#*?\\", "\t\x7f", "é"])
+def test_partitions_have_the_names_that_spark_gives_them(spark, value):
+    names = spark.sparkContext._jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
+    assert partition_name("day", value) == names.getPartitionPathString("day", value)
+
+
+def test_both_ways_to_local_files_show_the_same(spark, tmp_path):
+    (tmp_path / "a b" / "day=1%3A").mkdir(parents=True)
+    (tmp_path / "a b" / "day=1%3A" / "x").write_text("text é")
+    storages: list[Storage] = [
+        HadoopStorage(spark, str(tmp_path)),
+        ArrowStorage(str(tmp_path)),
+        ArrowStorage(tmp_path.as_uri()),
+    ]
+    for storage in storages:
+        assert storage.location == f"file:{tmp_path}"
+        (entry,) = storage.entries(storage.join("a b"))
+        assert storage.read_text(f"{entry.path}/x") == "text é"
+        assert storage.files_below(storage.location) == ["a b/day=1%3A/x"]
+        assert storage.entries(storage.join("none")) == []
+    seen = [
+        [
+            [(one.path, one.is_directory, one.mtime_ms) for one in storage.entries(storage.location)],
+            storage.entries(storage.join("a b", "day=1%3A")),
+            storage.size(storage.location),
+        ]
+        for storage in storages
+    ]
+    assert seen[1:] == [seen[0], seen[0]]
+
+
+def test_a_file_that_hadoop_has_written_is_replaced_together_with_its_sum(spark, tmp_path):
+    before, after = HadoopStorage(spark, str(tmp_path)), ArrowStorage(str(tmp_path))
+    path = before.join("note")
+    before.write_text(path, "old")
+    after.write_text(path, "another")
+    assert before.read_text(path) == after.read_text(path) == "another"
+    assert not after.create_text(path, "third")
+    after.delete(path)
+    assert not before.exists(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_name_must_be_free(tmp_path):
+    storage = ArrowStorage(str(tmp_path))
+    storage.make_directory(storage.join("a"))
+    storage.make_directory(storage.join("b"))
+    with pytest.raises(EnvironmentProblem, match="/b already exists"):
+        storage.rename(storage.join("a"), storage.join("b"))
+    storage.rename(storage.join("a"), storage.join("c", "d"))
+    assert storage.exists(storage.join("c", "d"))
+
+
+def test_a_place_that_pyarrow_does_not_know_is_an_error_that_names_it():
+    with pytest.raises(EnvironmentProblem, match=r"^ftp://host/tables: "):
+        ArrowStorage("ftp://host/tables")
+
+
+def test_paths_of_other_file_systems_keep_their_scheme():
+    storage = ArrowStorage("mock:///fleet/tables")
+    storage.write_text(storage.join("a", "b"), "text")
+    assert [entry.path for entry in storage.entries(storage.location)] == ["mock:///fleet/tables/a"]
+    assert storage.read_text("mock:///fleet/tables/a/b") == "text"
+    assert storage.local(storage.location) is None
+    assert not storage.renames_directories
