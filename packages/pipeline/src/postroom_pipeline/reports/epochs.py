@@ -1,4 +1,8 @@
-"""The epochs of a root, and where each begins: a restore begins one, and undoes the events from there on."""
+"""The epochs of a root, and where each begins.
+
+A restore begins one, and undoes the events from there on. So does a node of a cluster that takes the lead: the events
+of its predecessor from there on, which a snapshot of that node may show, were never confirmed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The epochs of roots that were restored: roots that have more than one."""
+"""The epochs of roots that have more than one: they were restored, or nodes of a cluster have taken the lead."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """The rows of `epochs` whose root has another one. In most fleets there are none, and reports then leave out what
-    restores need.
+    """The rows of `epochs` whose root has another one: it was restored, or another node of its cluster took the lead.
+    Without clusters there are mostly none, and reports then leave out what they need.
     """
     chosen(THRESHOLDS, given)
     many = F.count(F.lit(1)).over(Window.partitionBy("device", "root"))
