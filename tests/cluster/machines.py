@@ -24,7 +24,7 @@ _CLOCK = Path(__file__).parent / "clock"
 #: The backends of the first machine, the second, ...
 BACKENDS = ("sqlite", "filesystem", "hybrid")
 #: How long (s) a leader is silent before another machine tries to lead.
-AFTER_S = 1.0
+AFTER_S = 2.0
 
 _TOML = """
 [daemon]

@@ -136,7 +136,7 @@ def test_check_config_says_what_is_served_and_ends_with_2_if_it_is_invalid(tmp_p
     (tmp_path / "key").write_text("sixteen characters")
     (tmp_path / "key").chmod(0o600)
     right = f"strategies = {{a = 'PRIORITY'}}\nkey_file = '{tmp_path / 'key'}'\nwebsocket_url = 'wss://a/ws/message'"
-    right += "\nheartbeat = {address = '0.0.0.0', peers = ['10.0.0.2:9091', '[::1]:9091']}"
+    right += "\nheartbeat = {address = '0.0.0.0', peers = ['10.0.0.2:9091', '10.0.0.3:9091']}"
     assert check(tmp_path, f"[doors.simplemq.options]\n{right}").exit_code == 0
     for wrong in (
         "strategy = 'RANDOM'", "strategies = {a = 1}", "strategies = 1", "retries = -1", "capacity = 0", "retry = 1",
@@ -145,6 +145,7 @@ def test_check_config_says_what_is_served_and_ends_with_2_if_it_is_invalid(tmp_p
         "heartbeat = 1", "heartbeat = {a = 1}", "heartbeat = {address = 'a'}", "heartbeat = {peers = ['a:1']}",
         "heartbeat = {address = '0.0.0.0'}", "heartbeat = {port = 70000}", "heartbeat = {interval_seconds = 0}",
         "heartbeat = {peers = ['127.0.0.1']}", "heartbeat = {server_id = 1}",
+        "heartbeat = {peers = ['10.0.0.2:9091', '[::1]:9091']}",
     ):  # fmt: skip
         assert check(tmp_path, f"[doors.simplemq.options]\n{wrong}").exit_code == 2, wrong
     assert check(tmp_path, "[doors.simplemq-tcp.options]\nretries = 0").exit_code == 0
