@@ -38,6 +38,8 @@ class Peer:
         #: Groups that were put aside.
         self.aside: list[bytes] = []
         self.is_leader = False
+        #: Why it ends the connection when it is asked for an event; empty: it answers.
+        self.refusal = ""
         #: What the process beside it must never do, and did.
         self.failures: list[str] = []
         self._confirmation: asyncio.Future[None] | None = None
@@ -134,7 +136,10 @@ class Peer:
             self._open_as_follower()
 
     def _take(self, header: dict[str, Any], body: bytes) -> None:
-        if "ask" in header:
+        if "ask" in header and self.refusal:
+            self._send({"failed": self.refusal})
+            self._writer.close()  # type: ignore[union-attr]
+        elif "ask" in header:
             event_id = header["ask"]
             line = self.lines[event_id - 1] if event_id <= len(self.lines) else b""
             self._send({"crc": line[-11:-3].decode() or None, "id": event_id})

@@ -47,3 +47,20 @@ def test_a_process_that_is_refused_says_so_once_and_comes_less_and_less_often(se
     texts = [record.getMessage() for record in caplog.records if record.name == "postroom_cluster.service"]
     assert texts.count("one is connected already") == 1
     assert texts.count("connected to the daemon") == 2, "one for each node that may work"
+
+
+def test_a_daemon_that_ends_the_connection_instead_of_answering_is_asked_again(servers, tmp_path):
+    async def run():
+        async with cluster_of(servers, tmp_path, "a", "b") as cluster:
+            leader = await cluster.publish("before")
+            await cluster.agree()
+            (other,) = [place for place in cluster.places if place is not leader]
+            other.peer.refusal = "the disk is full"
+            await other.peer.stop()
+            await other.peer.start()
+            await cluster.problem(other, "the disk is full")
+            other.peer.refusal = ""
+            await cluster.publish("behind", other)
+            assert await cluster.agree() == ["before", "behind"]
+
+    asyncio.run(run())

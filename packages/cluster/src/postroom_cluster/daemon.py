@@ -112,8 +112,12 @@ class Daemon:
             await self._wait()
 
     async def has(self, event_id: int, crc: str) -> bool:
-        """Whether the daemon has an event with this checksum."""
-        return bool((await self._ask({"ask": event_id}))["crc"] == crc)
+        """Whether the daemon has an event with this checksum. Raises ``DaemonRefuses`` if it ends the connection
+        instead, as when the disk has no space for a group that it was given before."""
+        answer = await self._ask({"ask": event_id})
+        if "failed" in answer:
+            raise DaemonRefuses(answer["failed"])
+        return bool(answer["crc"] == crc)
 
     async def truncate(self, last_id: int) -> None:
         """Let a follower put aside all events behind one. Raises ``MustBeSeeded`` if it cannot."""
