@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pyspark
 import pytest
@@ -107,8 +109,9 @@ def test_the_doctor_writes_and_reads_a_table_through_a_server(server, tmp_path):
 
 
 def test_what_is_no_address_and_where_no_server_is_are_errors_that_say_so(tmp_path):
-    result = run("spark://127.0.0.1:1", tmp_path, "doctor", "--only", "spark")
-    assert "must be the address of a server, sc://HOST:PORT" in result.stdout
+    for none in ("spark://127.0.0.1:1", "sc://127.0.0.1:port", "sc://:15002"):
+        result = run(none, tmp_path, "doctor", "--only", "spark")
+        assert f"{none}; it must be the address of a server, sc://HOST:PORT" in result.stdout
     result = run("sc://127.0.0.1:1", tmp_path, "doctor", "--only", "spark")
     assert "sc://127.0.0.1:1: no server of Spark Connect answers" in result.stdout
     assert result.returncode == 3
@@ -165,6 +168,24 @@ def test_a_new_name_must_be_free(tmp_path):
         storage.rename(storage.join("a"), storage.join("b"))
     storage.rename(storage.join("a"), storage.join("c", "d"))
     assert storage.exists(storage.join("c", "d"))
+
+
+def test_of_many_who_create_a_file_at_once_one_has_created_it(tmp_path):
+    storage = ArrowStorage(str(tmp_path))
+    together = Barrier(8)
+
+    def create(number: int) -> list[bool]:
+        outcomes = []
+        for round_ in range(100):
+            together.wait()
+            outcomes.append(storage.create_text(storage.join(f"{round_}"), f"{number}"))
+        return outcomes
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(create, range(8)))
+    for round_, created in enumerate(zip(*outcomes, strict=True)):
+        assert sum(created) == 1
+        assert storage.read_text(storage.join(f"{round_}")) == f"{created.index(True)}"
 
 
 def test_a_place_that_pyarrow_does_not_know_is_an_error_that_names_it():

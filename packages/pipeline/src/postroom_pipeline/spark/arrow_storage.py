@@ -120,6 +120,11 @@ class ArrowStorage:
 
     def create_text(self, path: str, text: str) -> bool:
         self.make_directory(path.rpartition("/")[0])
+        if self._scheme == "file":  # two runs may create the same lock at the same time: only one of them has it
+            with _translated(path), contextlib.suppress(FileExistsError), open(self._of(path), "xb") as file:
+                file.write(text.encode())
+                return True
+            return False
         if self.exists(path):
             return False
         with _translated(path), self._fs.open_output_stream(self._of(path), compression=None) as stream:

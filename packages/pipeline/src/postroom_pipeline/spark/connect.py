@@ -36,15 +36,14 @@ def connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     :raises UsageError: the address is none.
     :raises EnvironmentProblem: packages are missing, or the server does not answer, or it refuses a setting.
     """
-    if not remote.startswith(_SCHEME):
-        raise UsageError(f"{REMOTE} is {remote}; it must be the address of a server, {_SCHEME}HOST:PORT")
+    host, port = _place(remote)
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-        _check_answers(remote)
+        _check_answers(host, port)
         started = SparkSession.builder.remote(remote).create()
-        assert started.version  # the server is asked for the first time
+        started.conf.get("spark.sql.session.timeZone")  # the server is asked for the first time
     except ImportError as error:
         mend = "pip install 'postroom-pipeline[connect]', which has what it needs"
         raise EnvironmentProblem(f"there is no client of Spark Connect ({one_line(error)}); {mend}") from None
@@ -59,10 +58,21 @@ def connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     return started
 
 
-def _check_answers(remote: str) -> None:
-    """Raise ``OSError`` if nobody listens at the address: PySpark would try for minutes."""
-    place = urlsplit(remote)
-    with socket.create_connection((place.hostname or "", place.port or _PORT), timeout=_ANSWERS_WITHIN_S):
+def _place(remote: str) -> tuple[str, int]:
+    """Host and port of an address."""
+    try:
+        place = urlsplit(remote)
+        host, port = place.hostname, place.port or _PORT
+    except ValueError:  # a port that is no number
+        host, port = None, 0
+    if not remote.startswith(_SCHEME) or not host:
+        raise UsageError(f"{REMOTE} is {remote}; it must be the address of a server, {_SCHEME}HOST:PORT")
+    return host, port
+
+
+def _check_answers(host: str, port: int) -> None:
+    """Raise ``OSError`` if nobody listens there: PySpark would try for minutes."""
+    with socket.create_connection((host, port), timeout=_ANSWERS_WITHIN_S):
         pass
 
 
