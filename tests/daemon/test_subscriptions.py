@@ -177,6 +177,17 @@ def test_a_delivery_that_did_not_reach_its_client_is_undone_and_does_not_count(m
     assert (again["messageKey"], again["attempt"]) == (keys[0], 1)
 
 
+def test_a_delivery_that_a_repeat_of_the_same_group_got_is_not_undone(bench: Bench) -> None:
+    bench.publish()
+    sent = bench.make("consume_next", queue="q")
+    repeat = bench.again(sent)
+    bench.run(sent, repeat)
+    assert repeat.data == sent.data
+    bench.live.broker.return_undelivered(sent.answer)
+    bench.run()
+    bench.do("ack", messageKey=sent.data["lease"]["messageKey"], leaseId=sent.data["lease"]["leaseId"])
+
+
 def test_a_delivery_is_undone_even_if_the_disk_refuses_the_first_group(bench: Bench) -> None:
     key = bench.publish()
     sent = bench.send("consume_next", queue="q")

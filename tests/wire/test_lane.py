@@ -14,7 +14,7 @@ import pytest
 from postroom_client import Binary, Client
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, Sent, wait_until
-from tests.wire.lane import LaneClient, frame
+from tests.wire.lane import LaneClient, as_in_mailbox, frame
 from tests.wire.users import ANNA, BERT, acting_as, client_of, send_as
 
 LARGE = b"x" * 300_000
@@ -227,6 +227,29 @@ def test_a_lease_that_could_not_be_delivered_is_returned_to_its_place_and_not_co
     keys = [message["messageKey"] for message in back]
     assert keys == [event["key"] for event in daemon.events("published") if event["key"] in keys]
     assert all("returnTo" not in event for event in daemon.events("released"))
+
+
+@pytest.mark.parametrize("door", ["lane", "mailbox"])
+def test_a_lease_that_a_repeat_got_by_another_connection_stays_when_the_first_one_ends(
+    door: str, daemon: Daemon
+) -> None:
+    with LaneClient(daemon.ipc, "publisher") as publisher:
+        for _ in range(8):
+            publisher.ask("publish", {"queue": "q", "bodyBytes": len(LARGE)}, LARGE)
+    requests = [daemon.request("consume_next", {"queue": "q"}) for _ in range(8)]
+    with LaneClient(daemon.ipc, receive_bytes=4096) as first, LaneClient(daemon.ipc) as second:
+        for request in requests:
+            first.send(request.data)
+        daemon.wait(lambda: daemon.counts("q").get("inflight", 0) >= 4, "more are leased than the kernel takes")
+        if door == "lane":
+            second.send(requests[3].data)
+            delivery = as_in_mailbox(*second.receive())["data"]
+        else:
+            delivery = daemon.again(requests[3])["data"]
+        first.close()
+        daemon.wait(lambda: daemon.counts("q").get("ready", 0) >= 5, "those that nobody else has are back")
+        daemon.settle("ack", delivery)
+    assert delivery["message"]["messageKey"] not in {event["key"] for event in daemon.events("released")}
 
 
 def test_requests_of_a_connection_are_executed_in_their_order_and_a_wait_holds_nobody_up(daemon: Daemon) -> None:

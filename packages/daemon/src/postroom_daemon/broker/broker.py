@@ -78,7 +78,7 @@ class Broker:
         self._reserve = state.reserve
         self._sync_each_group = sync_each_group
         self._scheduler = FairScheduler(limits.turn_requests)
-        self._undelivered: list[tuple[str, str]] = []
+        self._undelivered: list[Answer] = []
         self._unserved: dict[str, None] = {}
         self._working: deque[tuple[Request, Work]] = deque()
         self._marked_at = -MARK_EVERY_MS
@@ -119,8 +119,9 @@ class Broker:
 
     def return_undelivered(self, answer: Answer) -> None:
         """An answer did not reach its client: the messages that it delivers go back in the next group, and the
-        delivery does not count."""
-        self._undelivered.extend(answer.leases)
+        delivery does not count; unless a repeat of the request gets them first."""
+        if answer.leases:
+            self._undelivered.append(answer)
 
     def run_group(self) -> int:
         """Decide the next submitted requests, run the periodic tasks, make it all durable, answer. Returns how many

@@ -63,6 +63,7 @@ class Idempotency:
         self.recall: Callable[[bytes], int | Answer | None] = self._known.get
         """Where the first event of a request is in the journal, or its answer if it had no events; None: it is not
         remembered."""
+        self._delivered_again: dict[bytes, None] = {}
 
     def remember(self, places: dict[bytes, int]) -> None:
         """Remember where the first event of each request is."""
@@ -71,6 +72,16 @@ class Idempotency:
         known.update(places)
         while len(order) > REMEMBERED:
             known.pop(order.popleft(), None)
+
+    def note_delivered_again(self, key: bytes) -> None:
+        """A repeat got the messages that the request with this key had got."""
+        self._delivered_again[key] = None
+        if len(self._delivered_again) > ANSWERS:
+            del self._delivered_again[next(iter(self._delivered_again))]
+
+    def was_delivered_again(self, key: bytes | None) -> bool:
+        """Whether a repeat got the same messages: one answer that was not delivered then says nothing of the other."""
+        return key in self._delivered_again
 
     def remember_answer(self, key: bytes, answer: Answer) -> None:
         """Remember the answer to a request without events: an error, or data that must be the same each time."""

@@ -30,6 +30,7 @@ from .engine_state import EngineState
 from .group import Group
 from .periodic import EACH_GROUP, EACH_SECOND, expired, has_more, steps_of
 from .periodic_logs import note_due_log
+from .repeats import Repeats
 from .waiting import is_busy, subscribe, woken_by
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,6 @@ _OF_MESSAGES: Final = frozenset(
 _COMMANDS: Final = {command.value: command for command in Command}
 #: Used for every request, and slow to look up in their class.
 _PUBLISH, _CONSUME_NEXT, _ACK, _READ = Command.PUBLISH, Command.CONSUME_NEXT, Command.ACK, Command.READ
-#: Refusals that depend on the moment and not on the request: a repeat is executed.
-_TRANSIENT: Final = frozenset(
-    {ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.QUOTA_EXCEEDED, ErrorCode.ANSWER_LOST}
-)
 
 
 class Transaction:
@@ -84,7 +81,7 @@ class Transaction:
         self._state = state
         state.access.refresh(now.engine)
         self._clients_wall = state.clock.clients_wall_ms(now)
-        self._without_events: dict[bytes, Answer] = {}
+        self._repeats = Repeats(state.idempotency, state.journal)
         self._shared: Context | None = None  # for the requests, one after the other
         self._later = False  # the event of the present request may be folded later
         self._unfolded_keys: set[str] = set()  # of messages about which events are not folded yet
@@ -148,9 +145,12 @@ class Transaction:
         for key in keys:
             self.group.record([body_lost(context, key)])
 
-    def return_undelivered(self, leases: Iterable[tuple[str, str]]) -> None:
-        """End leases that did not reach their consumer, as if the messages had not been delivered."""
-        drafts = [draft for key, lease in leases for draft in undelivered(self._state.store.get(key), lease)]
+    def return_undelivered(self, answers: Iterable[Answer]) -> None:
+        """End the leases of answers that did not reach their consumer, as if the messages had not been delivered. Those
+        that a repeat has got since stay: its client works on the messages, or repeats once more."""
+        get, delivered_again = self._state.store.get, self._state.idempotency.was_delivered_again
+        leases = [lease for answer in answers if not delivered_again(answer.key) for lease in answer.leases]
+        drafts = [draft for key, lease in leases for draft in undelivered(get(key), lease)]
         if drafts:
             self.group.record(drafts)
             for queue in dict.fromkeys(woken_by(self._state, drafts)):
@@ -175,7 +175,7 @@ class Transaction:
                 answer = self._first_answer(request.key) or self._execute(request)
             except CommandError as error:
                 answer = Answer(error=error.without_traceback())
-                self._remember_without_events(request, answer)
+                self._repeats.remember_answer(request.key, answer)
             request.refusals = access.refusals - refusals
             if answer:
                 answers.append((request, answer))
@@ -224,7 +224,7 @@ class Transaction:
                 return self._record(request, Decision([{"type": EventType.ANSWERED}], reply=reply))
             answer = Answer(decision.data)
             if decision.refused:
-                self._remember_without_events(request, answer)
+                self._repeats.remember_answer(request.key, answer)
             return answer
         return self._record(request, decision)
 
@@ -287,7 +287,7 @@ class Transaction:
             if not request.queue:  # by pattern
                 request.queue = events[0]["queue"]
                 self._note_consumer(request)
-            return Answer(data, None, [(event["key"], event["lease"]) for event in events])
+            return Answer(data, None, [(event["key"], event["lease"]) for event in events], key)
         if command not in _OF_MESSAGES:
             state.is_draining = self._shared = None
         if state.subscriptions.count:
@@ -333,18 +333,11 @@ class Transaction:
 
     def _first_answer(self, key: bytes | None) -> Answer | None:
         """The answer that the request with this key got, if it was executed before."""
-        if key is None:
-            return None
-        events = self.group.by_request.get(key)
-        if events is None:
-            first = self._without_events.get(key) or self._state.idempotency.recall(key)
-            if first is None or isinstance(first, Answer):
-                return first
-            events = self._state.journal.find(first)
-            if events is None:
-                raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer stored")
+        first = self._repeats.first(key, self.group)
+        if first is None or isinstance(first, Answer):
+            return first
         self._fold()
-        return Answer(reply_to(events, self._state.store, self._state.policies, self.now))
+        return Answer(reply_to(first, self._state.store, self._state.policies, self.now))
 
     def _repeated(self, request: Request) -> Answer | None:
         """The first answer, if a copy of a waiting request was served while it waited."""
@@ -353,19 +346,9 @@ class Transaction:
         except CommandError as error:
             return Answer(error=error.without_traceback())
 
-    def _remember_without_events(self, request: Request, answer: Answer) -> None:
-        if request.key is not None:
-            self._without_events[request.key] = answer
-
     def commit(self, places: list[int]) -> None:
-        """The group is durable, its events at ``places`` in the journal. Repeats are recognised from now on."""
-        idempotency, first_id = self._state.idempotency, self.group.last_id - len(places) + 1
-        by_request = self.group.by_request
-        if by_request:
-            idempotency.remember({key: places[events[0]["id"] - first_id] for key, events in by_request.items()})
-        for key, answer in self._without_events.items():
-            if not answer.error or answer.error.code not in _TRANSIENT:
-                idempotency.remember_answer(key, answer)
+        """The group is durable, its events at ``places`` in the journal."""
+        self._repeats.commit(self.group, places)
         for commit in self._state.commits:
             commit()
 

@@ -73,11 +73,13 @@ class MessageView:
 @dataclass(slots=True)
 class Answer:
     """The answer to a request: ``data``, or an error. ``leases`` are the messages that it delivers, each by key and
-    lease id: a door that cannot deliver them gives them back (``Broker.return_undelivered``)."""
+    lease id: a door that cannot deliver them gives them back (``Broker.return_undelivered``); ``key`` is then the
+    idempotency key of the request that has leased them."""
 
     data: dict[str, Any] | None = None
     error: CommandError | None = None
     leases: Sequence[tuple[str, str]] = ()
+    key: bytes | None = None
 
 
 def body_bytes(data: dict[str, Any]) -> int:
