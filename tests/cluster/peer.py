@@ -38,8 +38,8 @@ class Peer:
         #: Groups that were put aside.
         self.aside: list[bytes] = []
         self.is_leader = False
-        #: Why it ends the connection when it is asked for an event; empty: it answers.
-        self.refusal = ""
+        #: Why it ends the connection instead of answering these questions.
+        self.refusals: dict[str, str] = {}
         #: What the process beside it must never do, and did.
         self.failures: list[str] = []
         self._confirmation: asyncio.Future[None] | None = None
@@ -136,8 +136,8 @@ class Peer:
             self._open_as_follower()
 
     def _take(self, header: dict[str, Any], body: bytes) -> None:
-        if "ask" in header and self.refusal:
-            self._send({"failed": self.refusal})
+        if refused := self.refusals.keys() & header:
+            self._send({"failed": self.refusals[refused.pop()]})
             self._writer.close()  # type: ignore[union-attr]
         elif "ask" in header:
             event_id = header["ask"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import pytest
+
 from postroom_cluster import service
 from postroom_common.lane import encode_frame
 from tests.cluster.nodes import Place, cluster_of, until
+from tests.cluster.peer import line_of
 
 
 class Refusing:
@@ -49,17 +52,20 @@ def test_a_process_that_is_refused_says_so_once_and_comes_less_and_less_often(se
     assert texts.count("connected to the daemon") == 2, "one for each node that may work"
 
 
-def test_a_daemon_that_ends_the_connection_instead_of_answering_is_asked_again(servers, tmp_path):
+@pytest.mark.parametrize("question", ["ask", "truncate"])
+def test_a_daemon_that_ends_the_connection_instead_of_answering_is_asked_again(question, servers, tmp_path):
     async def run():
         async with cluster_of(servers, tmp_path, "a", "b") as cluster:
             leader = await cluster.publish("before")
             await cluster.agree()
             (other,) = [place for place in cluster.places if place is not leader]
-            other.peer.refusal = "the disk is full"
+            other.peer.refusals[question] = "the disk is full"
             await other.peer.stop()
+            if question == "truncate":
+                other.peer.lines.append(line_of(len(other.peer.lines) + 1, 1, "only here"))
             await other.peer.start()
             await cluster.problem(other, "the disk is full")
-            other.peer.refusal = ""
+            other.peer.refusals.clear()
             await cluster.publish("behind", other)
             assert await cluster.agree() == ["before", "behind"]
 

@@ -170,7 +170,7 @@ def test_a_follower_applies_groups_tells_what_it_has_and_leads_on(make_bench: Ma
     other.turn()
     assert peer.read()[0] == {"applied": last["id"]}, "it has that already"
     for bad, text in (
-        ({"truncate": {"after": 2}}, "must be seeded"),
+        ({"truncate": {"after": 2}}, "seed this node"),
         ({"lead": {"epoch": 1}}, "epoch 1 is over"),
         ({"apply": {"last": 99}}, "without events"),
         ({"apply": 5}, "cannot be read"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from postroom_daemon.maintenance.restore import RestoreError, RestorePoint, RestoreRequest
+from postroom_daemon.model.facts import FACT_LOADING
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.root.swap import MARKER_NAME, SwapError
@@ -146,3 +147,15 @@ def test_a_restore_begun_by_an_earlier_version_is_recognised() -> None:
         "Request(backup=PosixPath('/backup'), wish=Wish(event=3, wall_ms=None, end=False), journal=None, payloads=None,"
         " replace=True, write_backend=False)"
     )
+
+
+@on_every_store
+def test_a_store_that_was_not_loaded_to_its_end_is_not_opened(make_bench: MakeBench, backend: str) -> None:
+    bench = make_bench(backend).open()
+    bench.store.begin()
+    bench.store.facts.put(FACT_LOADING, {"after": "msg:q:a"})
+    bench.store.commit()
+    bench.store.disk.checkpoint()
+    bench.close()
+    with pytest.raises(StartError, match="repeat the restore"):
+        bench.open()

@@ -18,6 +18,7 @@ import pytest
 
 from postroom_common.events import decode_line, encode_line
 from postroom_common.protocol import State as MessageState
+from postroom_daemon.model.facts import FACT_LOADING
 from postroom_daemon.model.records import BodyReference, Entry
 from postroom_daemon.observe.state import (
     State,
@@ -29,7 +30,6 @@ from postroom_daemon.observe.state import (
     steady,
     write_state,
 )
-from postroom_daemon.observe.state.loading import FACT_LOADING
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.backends import make_store
 from postroom_daemon.stores.hybrid.payloads import payload_path

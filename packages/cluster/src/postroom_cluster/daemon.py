@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from postroom_common.errors import PostroomError
 from postroom_common.lane import FrameReader, encode_frame
 
-from .errors import DaemonGone, DaemonRefuses, HelloRepeated, MustBeSeeded
+from .errors import DaemonGone, DaemonRefuses, HelloRepeated
 from .groups import Group, Stored, crc_of
 
 #: Version of the protocol.
@@ -112,21 +112,13 @@ class Daemon:
             await self._wait()
 
     async def has(self, event_id: int, crc: str) -> bool:
-        """Whether the daemon has an event with this checksum. Raises ``DaemonRefuses`` if it ends the connection
-        instead, as when the disk has no space for a group that it was given before."""
+        """Whether the daemon has an event with this checksum. Raises as ``_ask``."""
         answer = await self._ask({"ask": event_id})
-        if "failed" in answer:
-            raise DaemonRefuses(answer["failed"])
         return bool(answer["crc"] == crc)
 
     async def truncate(self, last_id: int) -> None:
-        """Let a follower put aside all events behind one. Raises ``MustBeSeeded`` if it cannot."""
-        answer = await self._ask({"truncate": {"after": last_id}})
-        if answer.get("truncated") != last_id:
-            raise MustBeSeeded(
-                f"this node has events after {last_id} that the stream does not have: seed this node"
-                f" ({answer.get('failed', 'the daemon gives no reason')})"
-            )
+        """Let a follower end its journal behind an event. Raises ``DaemonRefuses`` if it cannot: it says why."""
+        await self._ask({"truncate": {"after": last_id}})
         self.applied = last_id
 
     # --- what it is sent ----------------------------------------------------------------------------------------------
@@ -170,6 +162,8 @@ class Daemon:
         self._writer.write(encode_frame(json.dumps(header).encode(), body))
 
     async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a question. Raises ``DaemonRefuses`` if the daemon ends the connection instead, as when the
+        disk has no space for a group that it was given before."""
         self._answers.clear()
         self._send(question)
         self._is_asking = True
@@ -182,7 +176,10 @@ class Daemon:
             raise DaemonGone(f"the daemon does not answer {question}") from None
         finally:
             self._is_asking = False
-        return self._answers.pop()
+        answer = self._answers.pop()
+        if "failed" in answer:
+            raise DaemonRefuses(answer["failed"])
+        return answer
 
     async def _wait(self) -> None:
         self._changed.clear()

@@ -286,7 +286,7 @@ class Cluster(Door):
         elif "truncate" in header and not self._leads:
             after = header["truncate"]["after"]
             if after != root.journal.last_id:
-                raise CannotFollow(f"the store has folded the events behind {after}: this node must be seeded")
+                raise CannotFollow(f"the store has folded the events behind {after}: seed this node")
             self._send({"truncated": after})
 
     def _apply(self, groups: list[tuple[dict[str, Any], bytes]]) -> None:

@@ -10,6 +10,8 @@ from postroom_common.protocol import HISTORY_LIMIT, ReasonCode
 
 #: Characters of an earlier reason that a history retains; the journal has all of it.
 _OLD_REASON: Final = 200
+#: Which state is being loaded into a store, and how far; None once that is done.
+FACT_LOADING: Final = "loading"
 #: Prefix of the names of histories.
 HISTORY: Final = "history:"
 

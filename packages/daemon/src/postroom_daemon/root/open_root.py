@@ -24,7 +24,7 @@ from ..journal.order import Owner
 from ..journal.reserve import Reserve
 from ..journal.segments import list_segments
 from ..model.consumers import Consumers
-from ..model.facts import FACT_EPOCH, FACT_POLICY_PATTERNS
+from ..model.facts import FACT_EPOCH, FACT_LOADING, FACT_POLICY_PATTERNS
 from ..model.usage import Usage
 from ..observe.traffic import Refusals, TrafficLog
 from ..observe.vitals import DaemonVitals
@@ -154,6 +154,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack, 
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)
+        if store.facts.get(FACT_LOADING):
+            raise StartError(f"{config.root}: the store was not loaded to its end: repeat the restore or the migration")
         store.logs.open()
         opened.callback(store.logs.close)
         journal = _journal(config, files)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from postroom_common.protocol import State as MessageState
 
 from ...engine.fold_queues import end_claim
-from ...model.facts import FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOGS, FACT_LOSSES, dlq_fact
+from ...model.facts import FACT_CLOCK, FACT_DAMAGE, FACT_EPOCH, FACT_LOADING, FACT_LOGS, FACT_LOSSES, dlq_fact
 from ...model.records import Entry, QueueRecord, entry_from_json, no_counts
 from ...stores.base import Store
 from .model import Head, Message, State, StateError, body_of, put_beside
@@ -17,8 +17,6 @@ from .model import Head, Message, State, StateError, body_of, put_beside
 #: Messages of a transaction, and transactions between two checkpoints.
 BATCH: Final = 1000
 CHECKPOINT_EVERY: Final = 50
-#: The key-value of an incomplete store: which state is being loaded, and how far.
-FACT_LOADING: Final = "loading"
 
 
 def load(state: State, store: Store) -> list[str]:
