@@ -160,6 +160,24 @@ def test_a_file_that_hadoop_has_written_is_replaced_together_with_its_sum(spark,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("java", [True, False])
+def test_a_small_file_that_is_replaced_is_there_all_the_time(java, spark, tmp_path, monkeypatch):
+    storage = HadoopStorage(spark, str(tmp_path)) if java else ArrowStorage(str(tmp_path))
+    path = storage.join("note")
+    storage.write_text(path, "old")
+
+    def killed(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "replace", killed)
+        storage.write_text(path, "new")
+    assert storage.read_text(path) == "old"
+    storage.write_text(path, "new")
+    assert storage.read_text(path) == "new"
+    assert {one.name for one in tmp_path.iterdir()} == {"note"}
+
+
 def test_a_new_name_must_be_free(tmp_path):
     storage = ArrowStorage(str(tmp_path))
     storage.make_directory(storage.join("a"))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..errors import EnvironmentProblem
 from ..files import local_path
-from .storage import RENAMING, Entry, pieces
+from .storage import RENAMING, Entry, pieces, replace_locally, sum_beside
 
 #: Hadoop's names of schemes that have another one in pyarrow.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
@@ -114,7 +114,9 @@ class ArrowStorage:
         with _translated(path), self._fs.open_output_stream(self._of(hidden), compression=None) as stream:
             for piece in pieces(lines):
                 stream.write(piece)
-        if hidden != path:
+        if self._scheme == "file":
+            replace_locally(Path(self._of(hidden)), Path(self._of(path)))
+        elif hidden != path:
             self.delete(path)
             self.rename(hidden, path)
 
@@ -149,8 +151,7 @@ class ArrowStorage:
     def _forget_sum(self, path: str) -> None:
         """Delete the sums that Hadoop has written beside a local file: for another content they would be wrong."""
         if self._scheme == "file":
-            parent, _, name = self._of(path).rpartition("/")
-            Path(parent, f".{name}.crc").unlink(missing_ok=True)
+            sum_beside(Path(self._of(path))).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentProblem, one_line
-from .storage import RENAMING, Entry, pieces
+from .storage import RENAMING, Entry, pieces, replace_locally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,7 +149,10 @@ class HadoopStorage:
                     stream.write(bytearray(piece))
             finally:
                 stream.close()
-        if hidden != path:
+        here = self.local(path)
+        if hidden != path and here:
+            replace_locally(here.with_name(f".{name}.part"), here)
+        elif hidden != path:
             self.delete(path)
             self.rename(hidden, path)
 

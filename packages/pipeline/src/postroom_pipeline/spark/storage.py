@@ -89,6 +89,21 @@ def partition_name(column: str, value: str) -> str:
     return f"{column}={_ESCAPED.sub(lambda found: f'%{ord(found[0]):02X}', value)}"
 
 
+def replace_locally(source: Path, target: Path) -> None:
+    """Give a local file the name of another one, which it replaces in one step.
+
+    Hadoop's sums beside local files go: a file without is read as it is, one with those of another file is refused.
+    """
+    sum_beside(target).unlink(missing_ok=True)
+    source.replace(target)
+    sum_beside(source).unlink(missing_ok=True)
+
+
+def sum_beside(path: Path) -> Path:
+    """Where Hadoop writes the sums of a local file."""
+    return path.with_name(f".{path.name}.crc")
+
+
 def pieces(lines: Iterable[str]) -> Iterator[bytes]:
     """The lines, joined to pieces of about ``_PIECE`` bytes."""
     piece = bytearray()
