@@ -13,6 +13,7 @@ import pytest
 from postroom_pipeline.spark.java import find_java
 from postroom_pipeline.spark.session import session
 from postroom_pipeline.spark.warehouse import Warehouse
+from tests.pipeline.object_store import BUCKET, serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,3 +81,18 @@ def quick(spark: SparkSession) -> Iterator[None]:
 def warehouse(spark: SparkSession, tmp_path) -> Warehouse:
     """A place for tables, in a fresh directory."""
     return Warehouse(spark, str(tmp_path / "tables"))
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[str]:
+    """A bucket of S3, and the variables by which this process reaches it."""
+    with serving() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield f"s3://{BUCKET}"
+
+
+@pytest.fixture
+def bucket(object_store: str, request: pytest.FixtureRequest) -> str:
+    """A place of a test's own in the bucket."""
+    return f"{object_store}/{request.node.name.replace('[', '-').rstrip(']')}"

@@ -56,10 +56,11 @@ PIPELINE_ROOMS = {
     "silver": {"schema", "bronze"},
     "reports": {"errors", "schema", "spark"},
     "pages": {"errors", "schema", "spark", "reports"},
+    "lake": {"errors", "schema", "spark", "silver", "reports"},
     "jobs": {"errors", "local", "schema", "spark", "bronze", "silver", "reports", "pages"},
     "doctor": {"errors", "files", "schema", "spark"},
     "package": {"errors"},
-    "cli": {"errors", "spark", "jobs", "local", "doctor", "package"},
+    "cli": {"errors", "spark", "lake", "jobs", "local", "doctor", "package"},
     "__main__": {"cli"},
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, PipelineError, one_line
+from .lake import mirror
 from .local import bundle, validate
 from .setup import doctor, package
 from .tables import compact, follow, ingest, report
@@ -62,5 +63,5 @@ def main() -> None:
     """Turn the snapshots of many devices into tables and reports with Spark: here, or on a cluster by spark-submit."""
 
 
-for command in (bundle, compact, doctor, follow, ingest, package, report, validate):
+for command in (bundle, compact, doctor, follow, ingest, mirror, package, report, validate):
     main.add_command(command)

@@ -16,10 +16,13 @@ from .storage import RENAMING, Entry, pieces, replace_locally, sum_beside
 
 #: Hadoop's names of schemes that have another one in pyarrow.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+#: How many bytes of a file are copied at once.
+_COPIED: Final = 8 << 20
 
 
 class ArrowStorage:
-    """The storage of a session of Spark Connect. A relative location starts at this process's working directory."""
+    """The storage of a session of Spark Connect, and of commands without Spark. A relative location starts at this
+    process's working directory."""
 
     def __init__(self, location: str) -> None:
         """:raises EnvironmentProblem: pyarrow has no file system for the location."""
@@ -71,6 +74,42 @@ class ArrowStorage:
         found = self._found(path, recursive=True)
         return sorted(entry.path.removeprefix(above) for entry in found if not entry.is_directory)
 
+    def sizes_below(self, path: str) -> dict[str, int]:
+        """The sizes of all files below a directory, by their relative paths."""
+        above = f"{path.rstrip('/')}/"
+        found = self._found(path, recursive=True)
+        return {entry.path.removeprefix(above): entry.size for entry in found if not entry.is_directory}
+
+    def footer(self, path: str) -> Any:
+        """What a Parquet file says of itself: pyarrow's ``FileMetaData``."""
+        from pyarrow import parquet
+
+        with _translated(path):
+            return parquet.read_metadata(self._of(path), filesystem=self._fs)
+
+    def rows(self, paths: Iterable[str], columns: list[str]) -> Iterator[dict[str, Any]]:
+        """The rows of Parquet files, small enough for memory one file at a time."""
+        from pyarrow import parquet
+
+        for path in paths:
+            with _translated(path), self._fs.open_input_file(self._of(path)) as file:
+                yield from parquet.ParquetFile(file).read(columns).to_pylist()
+
+    def copy(self, path: str, other: ArrowStorage, target: str) -> None:
+        """Copy a file into another storage, in pieces; a store that is the same one copies it itself."""
+        from pyarrow import fs
+
+        other.make_directory(target.rpartition("/")[0])
+        with _translated(path):
+            fs.copy_files(
+                self._of(path),
+                other._of(target),
+                source_filesystem=self._fs,
+                destination_filesystem=other._fs,
+                chunk_size=_COPIED,
+                use_threads=False,
+            )
+
     def make_directory(self, path: str) -> None:
         with _translated(path):
             self._fs.create_dir(self._of(path), recursive=True)
@@ -99,10 +138,7 @@ class ArrowStorage:
             return str(stream.read().decode())
 
     def parquet_rows(self, path: str) -> int:
-        from pyarrow import parquet
-
-        with _translated(path):
-            return int(parquet.read_metadata(self._of(path), filesystem=self._fs).num_rows)
+        return int(self.footer(path).num_rows)
 
     def write_text(self, path: str, text: str) -> None:
         self.write_lines(path, [text])

@@ -38,13 +38,13 @@ STAGING: Final = "_staging"
 LOCK: Final = "_lock"
 _NEW: Final = "new"
 _OLD: Final = "old"
-_PLAN: Final = "moves.json"
+PLAN: Final = "moves.json"
 #: The level of compression. At Spark's default of 3, files are a twentieth smaller and take more CPU to write.
 _ZSTD_LEVEL: Final = "parquet.compression.codec.zstd.level"
 #: A table of at most so many bytes is asked whether it has any row; a file without one has about 1 kB.
 _EMPTY_BYTES: Final = 16_384
 #: The only file of a partitioned table without rows: it gives readers the columns, and goes with the first partition.
-_EMPTY: Final = "empty.parquet"
+EMPTY: Final = "empty.parquet"
 
 #: A partition: the values of its columns.
 Partition = Mapping[str, str]
@@ -123,7 +123,7 @@ class Warehouse:
         written = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
         gone = set() if whole else {self._named(table, values) for values in named} - {*written}
         if not whole:
-            gone.add(_EMPTY)
+            gone.add(EMPTY)
         elif table.partition and not any(self._partitions_below(fresh, 1)):
             self._put_columns(table, fresh)
         self._plan_and_move(name, table, replace=written, remove=gone)
@@ -198,7 +198,7 @@ class Warehouse:
             plan["files"] = self.storage.files_below(fresh)
         with self._moving:
             self._finish_moves()
-            self.storage.write_text(self.storage.join(STAGING, name, _PLAN), json.dumps(plan))
+            self.storage.write_text(self.storage.join(STAGING, name, PLAN), json.dumps(plan))
             self._move(name)
 
     def _recover(self) -> None:
@@ -208,7 +208,7 @@ class Warehouse:
 
     def _finish_moves(self) -> None:
         for entry in self.storage.entries(self.storage.join(STAGING)):
-            if self.storage.exists(f"{entry.path}/{_PLAN}"):
+            if self.storage.exists(f"{entry.path}/{PLAN}"):
                 self._move(entry.name)
 
     def _stage(
@@ -245,7 +245,7 @@ class Warehouse:
         beside = f"{target}.columns"
         frame_of(self._session, [], table.schema).coalesce(1).write.parquet(beside)
         (file,) = (entry for entry in self.storage.entries(beside) if entry.name.endswith(".parquet"))
-        self.storage.rename(file.path, f"{target}/{_EMPTY}")
+        self.storage.rename(file.path, f"{target}/{EMPTY}")
 
     def _partitions_below(self, directory: str, depth: int, above: str = "") -> Iterator[str]:
         """The partitions in a directory, as relative paths."""
@@ -264,7 +264,7 @@ class Warehouse:
     def _move(self, name: str) -> None:
         """Move staged files into place. A half-done move is completed; repeating it changes nothing."""
         staged = self.storage.join(STAGING, name)
-        plan = json.loads(self.storage.read_text(f"{staged}/{_PLAN}"))
+        plan = json.loads(self.storage.read_text(f"{staged}/{PLAN}"))
         if "files" in plan:
             self._move_files(plan, staged)
             return
