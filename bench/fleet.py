@@ -73,6 +73,12 @@ def fleet(cache: Path, devices: int, each: int) -> Fleet:
     return _cached(place, [(number, each) for number in range(devices)], _write_device)
 
 
+def daily(cache: Path, devices: int, days: int) -> Fleet:
+    """A snapshot of each day of so many devices, in a directory for each day; no event is in two of them."""
+    numbers = [(number, days) for number in range(devices)]
+    return _cached(cache / f"daily-{_VERSION}-{devices}x{days}", numbers, _write_days)
+
+
 def skewed(cache: Path, devices: int, each: int) -> Fleet:
     """As many snapshots as ``fleet`` has, half of them of one device."""
     many = devices * each // 2
@@ -123,6 +129,17 @@ def _write_device(work: Work) -> list[Path]:
     return [device.write_snapshot(landing) for _ in range(each)]
 
 
+def _write_days(work: Work) -> list[Path]:
+    landing, number, each = work
+    device = _Device(number, event_ms=_DAY_MS // EVENTS, overlap=0)
+    paths = []
+    for day in range(each):
+        place = landing / f"day-{day:03}"
+        place.mkdir(exist_ok=True)
+        paths.append(device.write_snapshot(place))
+    return paths
+
+
 def _write_twice(work: Work) -> list[Path]:
     """Three quarters of the snapshots; then a quarter of what the device did after it was set back."""
     landing, number, each = work
@@ -138,7 +155,9 @@ def _write_twice(work: Work) -> list[Path]:
 
 
 class _Device:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, event_ms: int = _EVENT_MS, overlap: int = OVERLAP) -> None:
+        self._event_ms = event_ms
+        self._overlap = overlap
         self.name = f"press-{number:04d}"
         self._chance = random.Random(number)
         self._root = f"{self._hex(8)}-{self._hex(4)}-7{self._hex(3)}-8{self._hex(3)}-{self._hex(12)}"
@@ -158,7 +177,7 @@ class _Device:
     def write_snapshot(self, landing: Path) -> Path:
         """The next one: what happened since the last, and the state at its end."""
         previous = len(self._events)
-        first = max(1, previous - OVERLAP + 1)
+        first = max(1, previous - self._overlap + 1)
         while len(self._events) < first + EVENTS - 1:
             next(self._happens)
         last = len(self._events)
@@ -248,7 +267,7 @@ class _Device:
             key,
             consumer=consumer,
             attempt=attempt + 1,
-            untilEngineMs=len(self._events) * _EVENT_MS + 60_000,
+            untilEngineMs=len(self._events) * self._event_ms + 60_000,
         )
         lease = {"queue": queue, "message": key, "consumer": consumer, "uid": 1000, "attempt": attempt + 1}
         self._leased.append(lease | {"leasedEngineMs": event["engineMs"], "untilEngineMs": event["untilEngineMs"]})
@@ -259,7 +278,7 @@ class _Device:
         chance = self._chance.random()
         reason = self._chance.choice(_REASONS)
         if chance < 0.85:
-            held_ms = len(self._events) * _EVENT_MS - lease["leasedEngineMs"]
+            held_ms = len(self._events) * self._event_ms - lease["leasedEngineMs"]
             self._happen("acked", queue, key, consumer=lease["consumer"], attempt=attempt, heldMs=held_ms)
         elif attempt < _ATTEMPTS:
             self._happen("retried", queue, key, attempt=attempt, reasonCode=reason, reasonMessage="it did not work")
@@ -276,7 +295,7 @@ class _Device:
 
     def _happen(self, type_: str, queue: str, key: str, **fields: Any) -> Fields:
         number = len(self._events) + 1
-        engine_ms = (number - 1) * _EVENT_MS + self._chance.randrange(1000)
+        engine_ms = (number - 1) * self._event_ms + self._chance.randrange(1000)
         event = {
             "root": self._root,
             "epoch": 1,

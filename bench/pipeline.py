@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from . import eventlog
 from .figures import Report
-from .fleet import Fleet, fleet
+from .fleet import Fleet, daily, fleet
 from .processes import Cost, Failed, run
 from .readers import ENGINES
 
@@ -42,11 +42,13 @@ class Size:
     fleets: tuple[tuple[int, int], ...]
     runs: int
     limit_s: int
+    #: Of the fleet that sends a snapshot a day: devices and days.
+    daily: tuple[int, int]
 
 
-QUICK = Size(((20, 10),), 1, 1_800)
-NORMAL = Size(((20, 10), (100, 20)), 1, 3_600)
-FULL = Size(((20, 10), (100, 20), (500, 40)), 1, 14_400)
+QUICK = Size(((20, 10),), 1, 1_800, (20, 7))
+NORMAL = Size(((20, 10), (100, 20)), 1, 3_600, (40, 15))
+FULL = Size(((20, 10), (100, 20), (500, 40)), 1, 14_400, (200, 30))
 
 #: Seconds that a cold run may take, by snapshots and how they lie; of its CPU; of reading alone; of the inventory.
 _ALL_S: Final = {(2_000, "bundles"): 60.0, (20_000, "bundles"): 220.0}
@@ -76,12 +78,41 @@ def measure(report: Report, size: Size, place: Path, cache: Path) -> None:
                 cpu_s = _contest(report, made, name, source, out)
                 per_snapshot.setdefault(name, {})[made.snapshots] = cpu_s / made.snapshots
                 shutil.rmtree(out)
+    _growing(report, *size.daily, place, cache)
     if len(size.fleets) > 1:
         report.section("What a snapshot costs of a larger fleet, against a smaller one: CPU of the whole run")
         for name, costs in per_snapshot.items():
             (few, at_few), (many, at_many) = sorted(costs.items())[-2:]
             note = f"{at_few * 1000:.1f} and {at_many * 1000:.1f} ms each"
             report.add(f"{name}, {many:,} against {few:,}", at_many / at_few, "times", note=note)
+
+
+def _growing(report: Report, devices: int, days: int, place: Path, cache: Path) -> None:
+    """What is added to the tables of a fleet that sends a snapshot a day; then all reports as a whole."""
+    from postroom_pipeline.jobs.gold import NOTE
+    from postroom_pipeline.local.settled import BEHIND
+
+    report.section(f"{devices} devices that send a snapshot a day: what is added after {days - 1} days")
+    *before, last = (sorted(day.iterdir()) for day in sorted(daily(cache, devices, days).singles.glob("*/*")))
+    few = max(1, devices // 20)
+    landing, tables = place / "landing", place / "tables"
+    for name, added in (
+        (f"the {days - 1} days", [path for day in before for path in day]),
+        (f"one day more of {few} devices", last[:few]),
+        (f"one day more of the other {devices - few} devices", last[few:]),
+        ("nothing more, and all reports as a whole", []),
+    ):
+        landing.mkdir(exist_ok=True)
+        for path in added:
+            shutil.copyfile(path, landing / path.name)
+        if not added:
+            (tables / NOTE).unlink()
+            (tables / BEHIND).touch()
+        cost = ingest(landing, tables)
+        gold = {part: cpu_s for part, _, cpu_s in _stages(cost)}.get(_GOLD, 0.0)
+        report.add(f"{name}, CPU", cost.cpu_s, "s", note=f"of that the reports {gold:.1f} s; {len(added):,} snapshots")
+    shutil.rmtree(landing)
+    shutil.rmtree(tables)
 
 
 def _contest(report: Report, made: Fleet, name: str, source: Path, out: Path) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,14 @@ from pyspark.sql import functions as F
 
 from postroom_pipeline.bronze.inventory import INVENTORY
 from postroom_pipeline.bronze.rejects import REJECTS
-from postroom_pipeline.jobs import ingest as ingest_job
-from postroom_pipeline.jobs.ingest import ingest
+from postroom_pipeline.jobs import gold
 from postroom_pipeline.local.settled import is_settled
 from postroom_pipeline.reports import ALL as REPORTS
 from postroom_pipeline.schema.columns import day_of, is_suspect, time_of
 from postroom_pipeline.silver import ALL, events, messages
-from postroom_pipeline.spark.runlog import Progress, Run
 from postroom_pipeline.spark.warehouse import Warehouse
 from tests.pipeline.conftest import compiling_nothing
+from tests.pipeline.killing import Killed, take_in
 from tests.pipeline.making import DAY_MS, HOUR_MS, MORNING_MS, Device, bundle, write
 from tests.pipeline.silver import frames_of, rows_of
 
@@ -30,32 +28,6 @@ if TYPE_CHECKING:
 
 #: Tables that tell of files, not of devices.
 OF_FILES = ("inventory", "rejects", "origins")
-
-
-class Killed(BaseException):
-    """The run ended where it stood."""
-
-
-class KilledRun(Run):
-    """A run that is gone when it comes to a stage."""
-
-    def __init__(self, progress: Progress, at: str) -> None:
-        super().__init__("ingest", progress)
-        self._at = at
-
-    def stage(self, name: str) -> Any:
-        if name == self._at:
-            raise Killed
-        return super().stage(name)
-
-
-def take_in(
-    spark: SparkSession, landing: Path, tables: Path, killed_at: str = "", *, reports: bool = False
-) -> Warehouse:
-    warehouse = Warehouse(spark, str(tables))
-    with warehouse.writing("test"):
-        ingest(spark, str(landing), warehouse, KilledRun(Progress(spark, io.StringIO()), killed_at), reports=reports)
-    return warehouse
 
 
 def exported(warehouse: Warehouse) -> dict[str, list[str]]:
@@ -163,7 +135,7 @@ def test_outdated_reports_are_built_once_by_the_next_run_that_may(
 ) -> None:
     """All reports take long, and are built alike: here there is one."""
     name = "dead_reasons_daily"
-    monkeypatch.setattr(ingest_job, "BUILT", {name: REPORTS[name]})
+    monkeypatch.setattr(gold, "BUILT", {name: REPORTS[name]})
     landing, tables, at = tmp_path / "landing", tmp_path / "tables", f"report {name}"
     with compiling_nothing(spark):
         history(landing)

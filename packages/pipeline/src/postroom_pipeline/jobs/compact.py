@@ -17,6 +17,7 @@ from ..schema.table import Table
 from ..silver import ALL as TABLES
 from ..spark.runlog import RUNS, Run
 from ..spark.warehouse import Warehouse
+from .gold import note_rearranged
 
 #: How many files ``runs`` may have: every run adds one.
 LOG_FILES: Final = 16
@@ -70,6 +71,7 @@ def compact(warehouse: Warehouse, run: Run, target_bytes: int, *, drop_bronze: b
         if work:
             with run.stage(table.name):
                 yield from _rearranged(warehouse, run, table, work, target_bytes)
+    note_rearranged(warehouse)  # else the next run would build the reports of all these days again
 
 
 _Sizes = list[int]

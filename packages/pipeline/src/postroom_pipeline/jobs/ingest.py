@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,16 +15,13 @@ from ..bronze.admission import sums, verdicts, with_endings
 from ..bronze.inventory import INVENTORY
 from ..bronze.rejects import REJECTS
 from ..errors import EnvironmentProblem, PipelineError
-from ..local.settled import BEHIND, DIGEST, FOR_GOOD, NOTE, PART, note_of
-from ..reports import BUILT
-from ..reports.thresholds import Given
-from ..silver import ALL as TABLES
-from ..silver.events import EVENTS
+from ..local.settled import DIGEST, FOR_GOOD, NOTE, PART, note_of
 from ..silver.snapshots import ORIGINS
 from ..spark.location import storage_of
 from ..spark.runlog import Run
 from ..spark.session import lightly, materialized
 from ..spark.warehouse import Warehouse
+from .gold import are_behind, mark_behind, write_reports
 from .silver import TRAILERS, SilverWriter
 
 #: About what a file takes in the tables of files.
@@ -98,37 +94,6 @@ def _sums(digest: str) -> list[Column]:
     return [F.coalesce(F.sum(number), F.lit(0)).alias(f"sum_{place}") for place, number in enumerate(numbers)]
 
 
-def mark_behind(warehouse: Warehouse) -> None:
-    """Record that tables are about to change, until the reports are rebuilt."""
-    warehouse.storage.write_text(warehouse.storage.join(BEHIND), "")
-
-
-def are_behind(warehouse: Warehouse) -> bool:
-    """Whether tables have changed since the reports were built."""
-    return warehouse.storage.exists(warehouse.storage.join(BEHIND))
-
-
-def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | None = None) -> None:
-    """Rebuild every report, with all of its days: a day may depend on others.
-
-    :param given: the user's thresholds, by name of the report.
-    """
-    tables = TABLES | {name: report.TABLE for name, report in BUILT.items()}
-    frames: dict[str, DataFrame] = {}  # each directory is listed once
-    sizes: dict[str, int] = {}
-    for name, report in BUILT.items():
-        for need in report.NEEDS:
-            if need not in frames:
-                frames[need] = warehouse.read(tables[need])
-                sizes[need] = warehouse.size(tables[need])
-        session = frames[report.NEEDS[0]].sparkSession
-        with run.stage(f"report {name}"), lightly(session, sum(sizes[need] for need in report.NEEDS)):
-            built = report.build({need: frames[need] for need in report.NEEDS}, (given or {}).get(name))
-            in_order = getattr(report, "IS_ORDERED", False) and warehouse.writes_in_order(EVENTS)
-            warehouse.write(report.TABLE, built, replacing="all", as_it_comes=in_order)
-    warehouse.storage.delete(warehouse.storage.join(BEHIND))
-
-
 def _batch(warehouse: Warehouse, run: Run, seen: DataFrame, unread: DataFrame) -> Batch:
     files = materialized(inventory.fresh(seen, warehouse.read(INVENTORY)))
     row = inventory.batch_of(files).first()
@@ -160,7 +125,7 @@ def _take_in(
             _check_complete(batch, rows, rejects)
         _store_unknown(warehouse, files, rows, batch)
     if not accepted.isEmpty():
-        mark_behind(warehouse)
+        mark_behind(warehouse, accepted)
         SilverWriter(warehouse, run, lines, accepted, sizes).write()
     if reports and are_behind(warehouse):
         write_reports(warehouse, run)

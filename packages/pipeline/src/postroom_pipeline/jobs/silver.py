@@ -24,7 +24,8 @@ from ..spark.runlog import Run
 from ..spark.session import lightly, materialized
 from ..spark.warehouse import Warehouse
 
-_DAY: Final = "day="
+#: How the names of partitions by day begin.
+DAY: Final = "day="
 #: The partition of lines that has one for each snapshot.
 TRAILERS: Final = f"kind={Kind.TRAILER.value}"
 
@@ -171,10 +172,10 @@ class SilverWriter:
     def _days(self, table: Table) -> set[str]:
         """The days that a table has."""
         entries = self._warehouse.storage.entries(self._warehouse.path(table))
-        return {entry.name.removeprefix(_DAY) for entry in entries if entry.name.startswith(_DAY)}
+        return {entry.name.removeprefix(DAY) for entry in entries if entry.name.startswith(DAY)}
 
     def _of_days(self, table: Table, days: Collection[str]) -> DataFrame:
-        return self._warehouse.read(table).where(_is_one_of(days))
+        return self._warehouse.read(table).where(is_one_of(days))
 
     def _write(self, table: Table, rows: DataFrame, days: Collection[str]) -> None:
         self._warehouse.write(table, rows, replacing=[{"day": day} for day in sorted(days)])
@@ -189,5 +190,6 @@ def _listed(days: DataFrame) -> Sequence[str]:
     return [str(row["day"]) for row in days.collect()]
 
 
-def _is_one_of(days: Collection[str]) -> Column:
+def is_one_of(days: Collection[str]) -> Column:
+    """Whether a row is of any of these days; Spark then reads only their directories."""
     return F.col("day").isin([F.to_date(F.lit(day)) for day in sorted(days)]) if days else F.lit(False)

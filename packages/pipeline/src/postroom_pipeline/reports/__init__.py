@@ -35,6 +35,7 @@ from . import (
     stuck_leases,
     throughput,
 )
+from .scope import Scope
 from .thresholds import Given, Threshold
 
 
@@ -48,6 +49,10 @@ class Report(Protocol):
     @property
     def NEEDS(self) -> Sequence[str]:
         """Names of the tables from which it is built."""
+
+    @property
+    def SCOPE(self) -> Scope:
+        """Which rows have to be built again when rows of these tables have changed."""
 
     @property
     def THRESHOLDS(self) -> Sequence[Threshold]:

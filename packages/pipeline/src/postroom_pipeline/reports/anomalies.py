@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
+from .scope import OF_FLEET
 from .thresholds import Given, Threshold, chosen
 
 
@@ -60,6 +61,7 @@ KEY: Final = ("device", "queue", "period", "begins_at", "metric", "against", "da
 PARTITION: Final = ("day",)
 TABLE: Final = Table("anomalies", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("hours", "throughput", "latency_daily")
+SCOPE: Final = OF_FLEET
 THRESHOLDS: Final = (
     Threshold("z_min", 6, "minimum distance, in multiples of the usual spread"),
     Threshold("relative_floor", 0.25, "minimum spread as a part of the median, so that a MAD of 0 causes no alarms"),

@@ -16,6 +16,7 @@ from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .depth_hourly import STATES as DEPTH_STATES
 from .lineage import ROOT, with_undone
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 #: Every state in which a queue may have messages.
@@ -69,6 +70,7 @@ KEY: Final = ("device", "root", "queue", "span", "to_snapshot")
 PARTITION: Final = ()
 TABLE: Final = Table("audit", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "restores", "snapshots", "queue_depth", "conflicts")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "status = 'unbalanced' or (status = 'balanced' and counters_differ)"
 

@@ -12,6 +12,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .lineage import ROOT, order, standing
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -36,6 +37,7 @@ KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
 TABLE: Final = Table("audit_messages", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "restores", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps", "conflicts")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from .lineage import native
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -42,6 +43,7 @@ KEY: Final = ("device", "root", "epoch", "event", "trouble")
 PARTITION: Final = ()
 TABLE: Final = Table("clock_trouble", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("step_ms", 5_000, "minimum difference between wall clock and engine time from one event to the next"),
 )

@@ -12,6 +12,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .lineage import native
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -43,6 +44,7 @@ KEY: Final = ("device", "root", "queue", "consumer")
 PARTITION: Final = ()
 TABLE: Final = Table("consumer_health", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots", "clock_trouble")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("silent_ms", 600_000, "minimum silence of a dead consumer"),
     Threshold("silent_factor", 10, "and this multiple of the 90th percentile of its pauses"),

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
+from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -35,6 +36,7 @@ KEY: Final = ("device", "queue", "reason_code", "cause", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("dead_reasons_daily", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
+SCOPE: Final = Scope(by_day_of=("events",), days_before=7)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from .lineage import order, standing
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 #: States of a message that waits or is in flight.
@@ -35,6 +36,7 @@ KEY: Final = ("device", "root", "queue", "epoch", "event", "snapshot")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("depth", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "restores", "dead_letters", "queue_depth", "snapshots")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 #: The last step leaves the rows of a queue together, in the order of the key.

@@ -13,6 +13,7 @@ from ..schema.columns import hour_of_row
 from ..schema.table import Frames, Table
 from .depth import LIVE
 from .lineage import order
+from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 #: States of a message.
@@ -39,6 +40,7 @@ KEY: Final = ("device", "root", "queue", "hour", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("depth_hourly", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("depth", "queue_depth")
+SCOPE: Final = Scope(by_day_of=("depth", "queue_depth"))
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 

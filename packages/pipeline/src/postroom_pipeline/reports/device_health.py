@@ -25,6 +25,7 @@ from . import (
     retry_storms,
     stuck_leases,
 )
+from .scope import OF_FLEET
 from .thresholds import Given, Threshold, chosen
 
 #: What is counted of a device: the report, its rows, the weight of one, and what they are.
@@ -83,6 +84,7 @@ NEEDS: Final = (
     dead_reasons_daily.TABLE.name,
     *dict.fromkeys(module.TABLE.name for module, *_ in _COUNTED.values()),
 )
+SCOPE: Final = OF_FLEET
 THRESHOLDS: Final = (
     *(
         Threshold(f"{name}_weight", weight, f"weight in the score: {meaning}")

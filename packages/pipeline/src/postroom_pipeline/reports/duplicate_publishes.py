@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from .lineage import native, standing
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -38,6 +39,7 @@ KEY: Final = ("device", "root", "epoch", "event")
 PARTITION: Final = ()
 TABLE: Final = Table("duplicate_publishes", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "restores", "imports")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("apart_ms", 60_000, "maximum time between the two publishes"),
     Threshold("copies_max", 5, "a body that occurs more often than this within the time is meant to repeat"),

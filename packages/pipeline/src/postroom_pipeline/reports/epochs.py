@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -28,6 +29,7 @@ KEY: Final = ("device", "root", "epoch")
 PARTITION: Final = ()
 TABLE: Final = Table("epochs", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("hours",)
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 

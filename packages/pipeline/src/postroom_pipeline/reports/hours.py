@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.columns import hour_of_row
 from ..schema.table import Frames, Table
+from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -19,15 +20,16 @@ SCHEMA: Final = StructType(
         c.ROOT,
         c.column("epoch", c.INTEGER, "epoch of the events"),
         c.column("hour", c.MOMENT, "hour of the wall clock; the start of the day if the clock is suspect"),
-        c.column("day", c.DATE, "day of the events"),
         c.column("first_event", c.INTEGER, "lowest id of these events"),
         c.column("started_event", c.INTEGER, "the one that began the epoch; null if it is not among them"),
+        c.column("day", c.DATE, "day of the events"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "hour", "day")
-PARTITION: Final = ()
+PARTITION: Final = ("day",)
 TABLE: Final = Table("hours", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
+SCOPE: Final = Scope(by_day_of=("events",))
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 

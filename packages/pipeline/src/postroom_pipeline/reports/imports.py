@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -23,6 +24,7 @@ KEY: Final = ("device", "root", "epoch", "request_end")
 PARTITION: Final = ()
 TABLE: Final = Table("imports", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 

@@ -12,6 +12,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .lineage import ROOT
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -35,6 +36,7 @@ KEY: Final = ("device", "root", "epoch", "first_event")
 PARTITION: Final = ()
 TABLE: Final = Table("journal_gaps", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "snapshots")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (Threshold("not_exported_min", 1, "minimum number of events that no snapshot covers to report"),)
 TROUBLE: Final = "gap in ('lost', 'reported')"
 

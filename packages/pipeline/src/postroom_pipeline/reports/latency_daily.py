@@ -12,6 +12,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from .histogram import COLUMNS, summarised
 from .lineage import ROOT, imported_messages
+from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -27,6 +28,7 @@ KEY: Final = ("device", "queue", "measure", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("latency_daily", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "messages")
+SCOPE: Final = Scope(by_day_of=("messages",), any_day_if=("imports",))
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 #: Nothing here is a trouble by itself: ``anomalies`` judges it.
 TROUBLE: Final = "false"

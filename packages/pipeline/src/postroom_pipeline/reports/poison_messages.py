@@ -14,6 +14,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .lineage import ROOT, native, standing
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -41,6 +42,7 @@ KEY: Final = ("device", "root", "message")
 PARTITION: Final = ()
 TABLE: Final = Table("poison_messages", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "restores", "imports", "messages")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("failures_min", 3, "minimum number of failures, unless it died with `POISON`"),
     Threshold("alike_max", 2, "others may fail this many times as often, if fewer of them succeed"),
@@ -96,8 +98,13 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     poison = failing.where(enough & (F.col("others_failed") <= bearable)).join(
         messages.select(*ROOT, "message", "state", "payload_digest"), [*ROOT, "message"]
     )
+    return together(poison.drop("is_poison"))
+
+
+def together(rows: DataFrame) -> DataFrame:
+    """The rows of several devices with ``same_body``, which is about all of them."""
     same = F.count(F.lit(1)).over(Window.partitionBy("payload_digest"))
-    return poison.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same)).drop("is_poison")
+    return rows.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same))
 
 
 def _suspects(frames: Frames, messages: DataFrame, limits: dict[str, float]) -> DataFrame:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from ..schema.table import Frames, Table
 from . import epochs
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = epochs.SCHEMA
@@ -16,6 +17,7 @@ KEY: Final = epochs.KEY
 PARTITION: Final = ()
 TABLE: Final = Table("restores", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("epochs",)
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 

@@ -12,6 +12,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .lineage import native
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -38,6 +39,7 @@ KEY: Final = ("device", "root", "epoch", "queue", "from_event")
 PARTITION: Final = ()
 TABLE: Final = Table("retry_storms", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("window_ms", 300_000, "time that is examined after each failed delivery; closer storms are merged"),
     Threshold("retries_min", 20, "minimum number of failed deliveries in that time"),

@@ -13,6 +13,7 @@ from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .histogram import summarised
 from .lineage import native
+from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -41,6 +42,7 @@ KEY: Final = ("device", "root", "queue", "message", "leased_engine_ms")
 PARTITION: Final = ()
 TABLE: Final = Table("stuck_leases", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "leases", "snapshots")
+SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("overdue_ms", 60_000, "a lease is stuck if the daemon has not ended it this long after its time"),
     Threshold("held_ms", 900_000, "minimum duration of a stuck lease"),

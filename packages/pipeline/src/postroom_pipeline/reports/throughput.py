@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.columns import hour_of_row
 from ..schema.table import Frames, Table
+from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 #: What is counted, by the type of its event.
@@ -42,6 +43,7 @@ KEY: Final = ("device", "root", "queue", "hour", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("throughput", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
+SCOPE: Final = Scope(by_day_of=("events",))
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 

@@ -1,0 +1,168 @@
+"""Reports after several runs are those of one run over everything, whatever came in which order; and what a batch does
+not touch is not written again."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from postroom_pipeline.jobs.compact import compact
+from postroom_pipeline.jobs.gold import mark_behind, write_reports
+from postroom_pipeline.local.settled import BEHIND
+from postroom_pipeline.reports import BUILT
+from postroom_pipeline.silver.events import EVENTS
+from postroom_pipeline.spark.runlog import Progress, Run
+from postroom_pipeline.spark.warehouse import Warehouse
+
+from . import faults, well
+from .killing import Killed, take_in
+from .making import DAY_MS, MORNING_MS, write
+from .site import Site
+from .test_ingest import history
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+
+#: The stages before which runs are killed, in turn.
+KILLS = ("messages", "report depth_hourly", "report audit")
+#: Reports of which each day can be built alone.
+BY_DAY = ("hours", "throughput", "depth", "depth_hourly", "latency_daily")
+
+
+def sites() -> list[Site]:
+    """Devices that have something in each report, over several days; one body is poison on two of them."""
+    made = [faults.wild(1, 120), faults.device_storm(), faults.device_stuck(), faults.device_dead_consumer()]
+    made += [faults.device_lost_dead_letter(), faults.device_duplicates(), faults.device_power_cut()]
+    made += [*well.device_restored(), well.device_imports(), import_in_two_slices()]
+    later = Site("a-week-later", wall_ms=MORNING_MS + 7 * DAY_MS)
+    later.hours(1)
+    made.append(later)
+    for name in ("poison-a", "poison-b"):
+        site = faults.device_poison()
+        site.name = name
+        made.append(site)
+        site.takes = [(name, f"{snapshot[:31]}{name[-1]}", lines) for _, snapshot, lines in site.takes]
+    return made
+
+
+def import_in_two_slices() -> Site:
+    """Only the second one, a day later, says that the messages of the first one were brought in."""
+    site = Site("import-in-two")
+    first = len(site.events)
+    for _ in range(3):
+        site.take_in(site.new())
+    for event in site.events[first:]:
+        event["requestEnd"] = site._next
+    site.take()
+    site.wait(DAY_MS)
+    site.event("imported")
+    site.take()
+    return site
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The snapshots of a fleet; also of devices that are late, set back, put back, doubled, or two nodes."""
+    folder = tmp_path_factory.mktemp("fleet")
+    made = history(folder)
+    for number, (device, snapshot, lines) in enumerate(take for site in sites() for take in site.takes):
+        made.append(write(folder, f"{device}-{number}", device, snapshot, lines))
+    return made
+
+
+@pytest.fixture(scope="module")
+def at_once(spark: SparkSession, files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The reports of one run over all files."""
+    place = tmp_path_factory.mktemp("once")
+    return reported(take_in(spark, arrive(place / "landing", files), place / "tables", reports=True))
+
+
+def silent(spark: SparkSession) -> Progress:
+    return Progress(spark, io.StringIO())
+
+
+def arrive(landing: Path, files: Iterable[Path]) -> Path:
+    landing.mkdir(exist_ok=True)
+    for path in files:
+        shutil.copyfile(path, landing / path.name)
+    return landing
+
+
+def reported(warehouse: Warehouse) -> dict[str, list[str]]:
+    """All rows of all reports, as text, in order."""
+    return {name: sorted(map(str, warehouse.read(report.TABLE).collect())) for name, report in BUILT.items()}
+
+
+def written(warehouse: Warehouse, name: str) -> dict[str, list[str]]:
+    """The files of a report, by partition."""
+    return {part: [file.name for file in files] for part, files in warehouse.parts(BUILT[name].TABLE)}
+
+
+def differing(one: dict[str, list[str]], other: dict[str, list[str]]) -> list[str]:
+    return [name for name in one if one[name] != other[name]]
+
+
+def test_every_report_has_rows_so_that_a_difference_shows(at_once: dict[str, list[str]]) -> None:
+    assert [name for name, rows in at_once.items() if not rows] == []
+
+
+def test_batches_in_any_order_and_killed_runs_make_the_reports_of_one_run(
+    spark: SparkSession, tmp_path: Path, files: list[Path], at_once: dict[str, list[str]]
+) -> None:
+    """Late days, doubled files, devices that are put back, batches of few devices; runs that are killed between two
+    tables and between two reports; one without reports."""
+    chance = random.Random(7)
+    coming, landing, tables = chance.sample(files, len(files)), tmp_path / "landing", tmp_path / "tables"
+    before, after = (path for path in files if path.name.startswith("import-in-two"))
+    coming.remove(after)
+    coming.append(after)
+    arrive(landing, [before, *coming[: len(coming) // 2]])
+    take_in(spark, landing, tables, reports=True)
+    for kill in KILLS:
+        coming = coming[-len(coming) // 2 :]
+        arrive(landing, [*coming[:3], chance.choice(files)])
+        with pytest.raises(Killed):
+            take_in(spark, landing, tables, kill, reports=True)
+    take_in(spark, landing, tables)
+    arrive(landing, files)
+    warehouse = take_in(spark, landing, tables, reports=True)
+    assert not (tables / BEHIND).exists()
+    assert differing(reported(warehouse), at_once) == []
+
+
+def test_days_and_devices_that_a_batch_does_not_touch_are_not_built_again(
+    spark: SparkSession, tmp_path: Path, files: list[Path], at_once: dict[str, list[str]]
+) -> None:
+    """The tables are compacted before; what comes late contradicts what was there. Then thresholds change, which is
+    about all devices."""
+    landing, tables, late = tmp_path / "landing", tmp_path / "tables", "put-back-2"
+    arrive(landing, [path for path in files if not path.name.startswith(late)])
+    warehouse = take_in(spark, landing, tables, reports=True)
+    with warehouse.writing("compact"):
+        list(compact(warehouse, Run("compact", silent(spark)), 2**20))
+    before = {name: written(warehouse, name) for name in BY_DAY}
+    warehouse = take_in(spark, arrive(landing, files), tables, reports=True)
+    assert differing(reported(warehouse), at_once) == []
+    events = warehouse.read(EVENTS).where("device = 'put-back'")
+    touched = {f"day={row['day']}" for row in events.select("day").distinct().collect()}
+    for name in BY_DAY:
+        after = written(warehouse, name)
+        kept = before[name].keys() - touched
+        assert kept, name
+        assert {part: after[part] for part in kept} == {part: before[name][part] for part in kept}, name
+
+    run = Run("ingest", silent(spark))
+    with warehouse.writing("test"):
+        write_reports(warehouse, run, {"retry_storms": {"retries_min": 1_000}})
+        assert reported(warehouse)["retry_storms"] == []
+        mark_behind(warehouse, events)
+        write_reports(warehouse, run)
+    assert differing(reported(warehouse), at_once) == []
