@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from . import (
     breakdown,
@@ -52,6 +53,8 @@ PARTS = (
 )
 #: Parts that can be run only to see whether they work.
 WITH_TINY = ("gateway", "scaling", "stages", "stores")
+#: Parts that can be drawn.
+WITH_PLOTS = ("pipeline", "scaling", "shapes")
 
 
 class Interrupted(BaseException):
@@ -104,9 +107,12 @@ def main() -> int:
             elif options.what == "export":
                 export.measure(report, export_size, place)
             elif options.what == "pipeline":
-                pipeline.measure(report, pipeline_size, place, options.dir)
+                curve = pipeline.measure(report, pipeline_size, place, options.dir)
+                _draw(report, {"pipeline-size": plots.specification(curve)}, options.plots)
             elif options.what == "shapes":
-                shapes.measure(report, *pipeline_size.fleets[-1 if options.size == "quick" else 1], place, options.dir)
+                fleet = pipeline_size.fleets[-1 if options.size == "quick" else 1]
+                of_even = shapes.measure(report, *fleet, place, options.dir)
+                _draw(report, {"pipeline-shapes": plots.bars(shapes.TITLE, of_even)}, options.plots)
             elif options.what == "fair":
                 fair.measure(report, fair_size, place, floor.build(place))
             elif options.what == "gateway":
@@ -146,12 +152,18 @@ def _report_scaling(report: Report, size: scaling.Size, place: Path, plots_to: P
     except NoBox as lacking:
         report.missing("the daemon in a small box", str(lacking))
         return
-    if plots_to:
-        try:
-            written = plots.draw(curves, plots_to, "-box" if in_box else "")
-            print(f"\nplots: {', '.join(map(str, written))}", flush=True)
-        except CannotInstall as lacking:
-            report.missing("plots", str(lacking))
+    suffix = "-box" if in_box else ""
+    _draw(report, {f"scaling-{curve.name}{suffix}": plots.specification(curve) for curve in curves}, plots_to)
+
+
+def _draw(report: Report, specifications: dict[str, dict[str, Any]], directory: Path | None) -> None:
+    if directory is None:
+        return
+    try:
+        written = plots.draw(specifications, directory)
+        print(f"\nplots: {', '.join(map(str, written))}", flush=True)
+    except CannotInstall as lacking:
+        report.missing("plots", str(lacking))
 
 
 def _report_questions(report: Report, place: Path) -> None:
@@ -174,7 +186,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dir", type=Path, default=ROOT / "run", help="where the data lies while it runs (default: run/)"
     )
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="scaling: draw the curves there, as SVG")
+    parser.add_argument(
+        "--plots", type=Path, metavar="DIR", help=f"draw the figures there, as SVG: {', '.join(WITH_PLOTS)}"
+    )
     parser.add_argument(
         "--box", action="store_true", help="scaling: the daemon has 128 MB of memory and half a core (root, or systemd)"
     )
@@ -182,8 +196,10 @@ def _arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.size == "tiny" and options.what not in WITH_TINY:
         parser.error(f"--tiny is for {', '.join(WITH_TINY)}")
-    if (options.plots or options.box) and options.what != "scaling":
-        parser.error("--plots and --box are for scaling")
+    if options.plots and options.what not in WITH_PLOTS:
+        parser.error(f"--plots is for {', '.join(WITH_PLOTS)}")
+    if options.box and options.what != "scaling":
+        parser.error("--box is for scaling")
     return options
 
 

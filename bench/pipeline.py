@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from . import eventlog
+from .curves import Curve, Panel
 from .figures import Report
 from .fleet import Fleet, daily, fleet
 from .processes import Cost, Failed, run
@@ -60,23 +61,36 @@ _INVENTORY_S: Final = {(20_000, "singles"): 8.0}
 _AGAIN_S: Final = 6.0
 
 
+_OURS: Final = "pipeline"
+_LINES: Final = {_OURS: "the pipeline", "duckdb": "DuckDB", "polars": "Polars"}
+_PANELS: Final = [
+    Panel("CPU of a snapshot", "ms", {f"{name}, a snapshot": line for name, line in _LINES.items()}),
+    Panel("CPU of a run", "s", {f"{name}, CPU": line for name, line in _LINES.items()}),
+    Panel("Resident memory", "MB", {f"{name}, memory": line for name, line in _LINES.items()}),
+]
+
+
 class Differs(Exception):
     """Two engines have different results; the text says which."""
 
 
-def measure(report: Report, size: Size, place: Path, cache: Path) -> None:
-    """All figures. ``place`` is an empty directory; the fleets stay in ``cache``."""
+def measure(report: Report, size: Size, place: Path, cache: Path) -> Curve:
+    """All figures; what fleets in bundles cost by their size. ``place`` is an empty directory; the fleets stay in
+    ``cache``."""
     software = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "duckdb", "polars"))
     print(f"engines   {software}; heap {_HEAP}, all cores")
     report.conditions["engines"] = software
+    curve = Curve("size", "Snapshots", _PANELS, y_scale="log")
     per_snapshot: dict[str, dict[int, float]] = {}
     for devices, each in size.fleets:
         made = fleet(cache, devices, each)
         for name, source in (("singles", made.singles), ("bundles", made.bundles)):
             for turn in range(size.runs):
                 out = place / f"{made.snapshots}-{name}-{turn}"
-                cpu_s = _contest(report, made, name, source, out)
-                per_snapshot.setdefault(name, {})[made.snapshots] = cpu_s / made.snapshots
+                costs = _contest(report, made, name, source, out)
+                per_snapshot.setdefault(name, {})[made.snapshots] = costs[_OURS].cpu_s / made.snapshots
+                if source == made.bundles:
+                    curve.add(report, made.snapshots, _points(costs, made.snapshots))
                 shutil.rmtree(out)
     _growing(report, *size.daily, place, cache)
     if len(size.fleets) > 1:
@@ -85,6 +99,14 @@ def measure(report: Report, size: Size, place: Path, cache: Path) -> None:
             (few, at_few), (many, at_many) = sorted(costs.items())[-2:]
             note = f"{at_few * 1000:.1f} and {at_many * 1000:.1f} ms each"
             report.add(f"{name}, {many:,} against {few:,}", at_many / at_few, "times", note=note)
+    return curve
+
+
+def _points(costs: Mapping[str, Cost], snapshots: int) -> dict[str, float]:
+    """The figures of a size, by engine."""
+    points = {f"{name}, a snapshot": 1000 * cost.cpu_s / snapshots for name, cost in costs.items()}
+    points |= {f"{name}, CPU": cost.cpu_s for name, cost in costs.items()}
+    return points | {f"{name}, memory": float(cost.rss_mb) for name, cost in costs.items()}
 
 
 def _growing(report: Report, devices: int, days: int, place: Path, cache: Path) -> None:
@@ -115,8 +137,8 @@ def _growing(report: Report, devices: int, days: int, place: Path, cache: Path) 
     shutil.rmtree(tables)
 
 
-def _contest(report: Report, made: Fleet, name: str, source: Path, out: Path) -> float:
-    """Peers and pipeline on the same files; CPU seconds of the pipeline."""
+def _contest(report: Report, made: Fleet, name: str, source: Path, out: Path) -> dict[str, Cost]:
+    """Peers and pipeline on the same files; what each has cost."""
     files = len(list(source.rglob("*.gz")))
     report.section(f"{made.snapshots:,} snapshots, {made.lines:,} lines, {made.bytes() / 1e6:,.0f} MB, {files:,} files")
     results = {}
@@ -150,7 +172,7 @@ def _contest(report: Report, made: Fleet, name: str, source: Path, out: Path) ->
         report.add(f"{name}, pipeline of duckdb, CPU, without its start", work_s / costs["duckdb"].cpu_s, "times")
     again = ingest(source, tables)
     _show(report, f"{name}, pipeline, nothing new", again, _AGAIN_S)
-    return ours.cpu_s
+    return costs | {_OURS: ours}
 
 
 def _show(report: Report, name: str, cost: Cost, most_s: float | None = None, cpu_s: float | None = None) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from .curves import Curve, Panel
 from .environment import ROOT, Environment
-from .scaling import Curve, Panel
 
 _ENVIRONMENT: Final = Environment(ROOT / "bench" / "plots.txt", ROOT / "run" / "plots")
 _SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v5.json"
@@ -32,21 +32,21 @@ _DRAW: Final = "import sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_
 _TIMEOUT_S: Final = 120
 
 
-def draw(curves: list[Curve], directory: Path, suffix: str = "") -> list[Path]:
-    """Write ``scaling-NAME.svg`` for each curve. Raises ``CannotInstall`` and ``subprocess.SubprocessError``."""
+def draw(plots: Mapping[str, dict[str, Any]], directory: Path) -> list[Path]:
+    """Write ``NAME.svg`` for each specification. Raises ``CannotInstall`` and ``subprocess.SubprocessError``."""
     python = _ENVIRONMENT.interpreter()
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
-    for curve in curves:
+    for name, plot in plots.items():
         done = subprocess.run(
             [python, "-c", _DRAW],
-            input=json.dumps(specification(curve)),
+            input=json.dumps(plot),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
             timeout=_TIMEOUT_S,
         )
-        paths.append(directory / f"scaling-{curve.name}{suffix}.svg")
+        paths.append(directory / f"{name}.svg")
         paths[-1].write_text(_plain(done.stdout))
     return paths
 
@@ -67,6 +67,25 @@ def specification(curve: Curve) -> dict[str, Any]:
         "columns": _PANELS_A_ROW,
         "concat": [_panel(curve, panel) for panel in curve.panels],
         "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
+    }
+
+
+def bars(title: str, values: Mapping[str, float]) -> dict[str, Any]:
+    """A bar for each value, in their order, with the value beside it."""
+    rows = [{"name": name, "value": round(value, 2)} for name, value in values.items()]
+    name = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 400}}
+    length = {"field": "value", "type": "quantitative", "title": None, "axis": None}
+    return {
+        "$schema": _SCHEMA,
+        "config": _CONFIG,
+        "title": {"text": title, "anchor": "start", "fontSize": 12},
+        "width": 2 * _WIDTH,
+        "data": {"values": rows},
+        "encoding": {"y": name, "x": length},
+        "layer": [
+            {"mark": {"type": "bar", "color": _COLOURS[0]}},
+            {"mark": {"type": "text", "align": "left", "dx": 3}, "encoding": {"text": {"field": "value"}}},
+        ],
     }
 
 

@@ -12,20 +12,23 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from . import engine
 from .box import MEMORY_MB, NO_BOX, small_box
+from .curves import Curve, Panel
 from .daemon import Daemon, running
-from .figures import Report, number
+from .figures import Report
 from .floor import GROUP, Floor
 from .inside import COMMANDS
 from .lean import Call, LeanClients, Outcome, payload_text
 from .load import MESSAGE
 
+#: The budgets are for publishes.
+_PUBLISH: Final = COMMANDS[0]
 #: Clients that share the requests of full groups.
 _SHARING: Final = 8
 #: Bytes of the bodies of one command in one round; with large ones, a round has fewer messages.
@@ -80,53 +83,12 @@ NORMAL = Size(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """What one part of a plot shows: a line for each column, named by ``lines``, and the budget of all of them."""
-
-    title: str
-    unit: str
-    lines: dict[str, str]
-    budget: float | None = None
-
-
-@dataclass(slots=True)
-class Curve:
-    """The figures at each point of one dimension, by column."""
-
-    name: str
-    axis: str
-    panels: list[Panel]
-    points: dict[int, dict[str, float]] = field(default_factory=dict)
-    y_scale: str = "linear"
-
-    def add(self, report: Report, point: int, figures: dict[str, float]) -> None:
-        """Keep the figures of a point."""
-        self.points[point] = figures
-        for panel in self.panels:
-            for column in panel.lines:
-                if column in figures:
-                    budget = None if column.startswith(COMMANDS[1:]) else panel.budget  # made for publishes
-                    report.keep(f"{self.name} {point:,}: {column}", [figures[column]], panel.unit, budget=budget)
-
-    def print(self, report: Report) -> None:
-        """Print all as a table."""
-        columns = [(panel, column) for panel in self.panels for column in panel.lines]
-        columns = [one for one in columns if any(one[1] in figures for figures in self.points.values())]
-        titles = [", ".join(filter(None, (column, panel.unit))) for panel, column in columns]
-        rows = [
-            [f"{point:,}", *(number(figures[column]) if column in figures else "" for _, column in columns)]
-            for point, figures in self.points.items()
-        ]
-        report.table([self.axis, *titles], rows)
-
-
 def _costs(floor_us: float | None, budgets: bool = True) -> list[Panel]:
     full, one, p50 = (2.2 * floor_us if floor_us else None, 250.0, 0.6) if budgets else (None, None, None)
     return [
-        Panel(f"Daemon's CPU a message, groups of {GROUP}", "µs", _lines(f"groups of {GROUP}"), full),
-        Panel("Daemon's CPU a message, groups of one", "µs", _lines("groups of one"), one),
-        Panel("p50 of one client", "ms", _lines("p50"), p50),
+        Panel(f"Daemon's CPU a message, groups of {GROUP}", "µs", _lines(f"groups of {GROUP}"), full, _PUBLISH),
+        Panel("Daemon's CPU a message, groups of one", "µs", _lines("groups of one"), one, _PUBLISH),
+        Panel("p50 of one client", "ms", _lines("p50"), p50, _PUBLISH),
     ]
 
 

@@ -22,23 +22,29 @@ class Differs(Exception):
     """Tables that should be equal are not; the text says which."""
 
 
-def measure(report: Report, devices: int, each: int, place: Path, cache: Path) -> None:
-    """All shapes, each into tables of its own below ``place``."""
+TITLE: Final = "CPU of the runs that take in one fleet, times that of the even one"
+
+
+def measure(report: Report, devices: int, each: int, place: Path, cache: Path) -> dict[str, float]:
+    """All shapes, each into tables of its own below ``place``; how many times the CPU of the even fleet they cost."""
     even = fleet(cache, devices, each)
     report.section(f"{devices} devices, {even.snapshots:,} snapshots, {even.lines:,} lines")
     base_s, wanted = 0.0, None
+    times: dict[str, float] = {}
     for name, (runs, is_same) in _shapes(cache, even, devices, each).items():
         tables, costs = place / "tables", _run(place / "landing", place / "tables", runs)
         cpu_s = sum(cost.cpu_s for cost in costs)
         base_s = base_s or cpu_s
+        times[name] = cpu_s / base_s
         events, digest, conflicts, lost, files = _result(tables)
         wanted = wanted or digest
         if is_same and digest != wanted:
             raise Differs(f"{name}: the events are not those of the even fleet")
-        note = f"{cpu_s / base_s:.2f} times the even one; {events:,} events, {conflicts:,} conflicts, {lost:,} lost"
+        note = f"{times[name]:.2f} times the even one; {events:,} events, {conflicts:,} conflicts, {lost:,} lost"
         report.add(f"{name}, CPU", cpu_s, "s", note=f"{note}; {files:,} files of tables")
         report.add(f"{name}, resident", max(cost.rss_mb for cost in costs), "MB")
         shutil.rmtree(tables)
+    return times
 
 
 def _shapes(cache: Path, even: Fleet, devices: int, each: int) -> dict[str, tuple[list[list[Path]], bool]]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bench.box import MEMORY_MB, NoBox, small_box
+from bench.curves import Curve, Panel
 from bench.plots import specification
-from bench.scaling import NORMAL, Curve, Panel, body
+from bench.scaling import NORMAL, body
 from bench.stages import BORDERS
 from bench.stores.queue import Ledger, WrongMessages
 from bench.stores.worker import CHUNK, Worker
