@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from postroom_pipeline.errors import one_line
+from postroom_pipeline.spark.compilers import diagnose
 from postroom_pipeline.spark.session import chooses_collector, lightly
 from postroom_pipeline.spark.settings import (
     MODERATE_INPUT_BYTES,
@@ -114,6 +115,21 @@ def test_steps_over_few_rows_use_lighter_settings_unless_the_user_chose(spark):
     with lightly(spark, SMALL_INPUT_BYTES), lightly(spark, SMALL_INPUT_BYTES + 1):  # there is less already
         assert now() == chosen | theirs
     assert now() == before
+
+
+def test_the_second_compiler_leaves_out_what_prepares_plans_and_in_moderate_steps_their_programs(spark):
+    def left_out():
+        told = diagnose(spark, "compilerDirectivesPrint") or ""
+        return {name: name in told for name in ("org/codehaus/*.*", "GeneratedClass*.*")}
+
+    before = {"org/codehaus/*.*": True, "GeneratedClass*.*": False}
+    assert left_out() == before
+    with lightly(spark, MODERATE_INPUT_BYTES):
+        assert left_out() == dict.fromkeys(before, True)
+        with lightly(spark):
+            assert left_out() == dict.fromkeys(before, True)
+    assert left_out() == before
+    assert diagnose(spark, "compilerNone") is None
 
 
 def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monkeypatch):

@@ -39,14 +39,12 @@ _OF_TEXT: Final = [
     StructField("is_glued", BooleanType(), metadata={"comment": "it is not one object alone"}),
     StructField("unknown_fields", IntegerType(), metadata={"comment": "its fields that this version does not know"}),
 ]
-#: Columns whose values hardly repeat: looking for repeated ones only costs.
-_UNIQUE: Final = ("crc", "place", "event", "request_end", "engine_ms", "wall_ms", "lease", "request")
 #: How Parquet is written: lines are read completely, and soon. Nobody asks for the least value of a column.
-WRITING: Final = {
-    "parquet.column.statistics.enabled": "false",
-    "parquet.size.statistics.enabled": "false",
-    **{f"parquet.enable.dictionary#{name}": "false" for name in _UNIQUE},
-}
+WRITING: Final = {"parquet.column.statistics.enabled": "false"}
+_VARIED: Final = (
+    *("crc", "place", "event", "request_end", "engine_ms", "wall_ms", "message", "payload_digest", "lease", "request"),
+    "line",
+)
 #: Names of finished files, as Spark's filter for paths.
 _GLOB: Final = "*{" + ",".join(FINISHED) + "}"
 #: How many names are passed to the reader. If there are more wanted and other files, it reads all files, and the rows
@@ -124,7 +122,8 @@ def bronze(batch: str) -> Table:
     columns = [StructField(field.name, field.dataType) for field in columns_of(Kind.EVENT)]
     rest = [StructField("major", LongType()), StructField("line", StringType()), *_OF_TEXT]
     schema = StructType([*texts, *columns, *rest])
-    return Table(f"bronze/batch={batch}", schema.add("kind", StringType()), ("file", "snapshot"), ("kind",))
+    schema.add("kind", StringType())
+    return Table(f"bronze/batch={batch}", schema, ("file", "snapshot"), ("kind",), varied=_VARIED)
 
 
 def unknown(batch: str) -> Table:
@@ -203,15 +202,15 @@ def _few(files: DataFrame) -> tuple[str, ...] | None:
 
 
 def _parsed(text: Column, schema: StructType) -> Column:
-    """A line in columns. An unreadable line is in ``CORRUPT``, with the fields that could be read."""
+    """A line in columns, as far as it can be read. An unreadable one is in ``CORRUPT``, if the schema has that."""
     return F.from_json(text, schema, _READING | {"columnNameOfCorruptRecord": CORRUPT})
 
 
 def _is_plain(text: Column) -> Column:
     """Whether a line is an event with as many names as it has values in the columns of events: all names are known
-    then."""
-    values = F.expr(" + ".join(f"int(`{name}` IS NOT NULL)" for name in event_schema().names if name != CORRUPT))
-    is_event = (F.col("kind") == Kind.EVENT.value) & F.col(CORRUPT).isNull()
+    then, and all values are of their types. A line that is no object has no names."""
+    values = F.expr(" + ".join(f"int(`{name}` IS NOT NULL)" for name in event_schema().names))
+    is_event = F.col("kind") == Kind.EVENT.value
     return F.coalesce(is_event & (F.size(F.json_object_keys(text)) <= values), F.lit(False))
 
 

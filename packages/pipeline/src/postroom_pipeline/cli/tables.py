@@ -82,7 +82,8 @@ def follow(
     from ..spark.warehouse import Warehouse
 
     few = few_bytes_in(landing) if available_now else None  # a run that stays may meet more later
-    with until_terminated() as ended, session("postroom-pipeline follow", given, input_bytes=few) as started:
+    named = "postroom-pipeline follow"
+    with until_terminated() as ended, session(named, given, input_bytes=few, stays=not available_now) as started:
         follower = Follower(
             started, landing, Warehouse(started, tables), Progress(started, sys.stderr), reports=not no_reports
         )

@@ -34,7 +34,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "queue", "epoch", "event", "snapshot")
 PARTITION: Final = ("day",)
-TABLE: Final = Table("depth", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("depth", SCHEMA, KEY, PARTITION, varied=("event", "engine_ms", "wall_at"))
 NEEDS: Final = ("events", "restores", "dead_letters", "queue_depth", "snapshots")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()

@@ -66,9 +66,9 @@ def known_names() -> dict[str, str]:
 
 
 def event_schema() -> StructType:
-    """The fields of events in all versions, those that every line has, and ``CORRUPT``."""
-    common = [StructField(field.name, type_of(field)) for field in COMMON]
-    return StructType([*common, *schema_of(Kind.EVENT).fields, StructField(CORRUPT, StringType())])
+    """The fields of events in all versions, and those that every line has. With ``CORRUPT``, Spark would look up each
+    field of each line by its name."""
+    return StructType([*(StructField(field.name, type_of(field)) for field in COMMON), *schema_of(Kind.EVENT).fields])
 
 
 def schema_of(kind: Kind) -> StructType:

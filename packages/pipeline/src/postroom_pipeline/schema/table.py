@@ -27,10 +27,12 @@ class Table:
     partition: tuple[str, ...] = ()
     #: What the documents say of it.
     about: str = ""
+    #: Columns whose values hardly repeat: Parquet makes no dictionaries of them, which it would give up later.
+    varied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         columns = self.schema.names
-        unknown = [column for column in (*self.key, *self.partition) if column not in columns]
+        unknown = [column for column in (*self.key, *self.partition, *self.varied) if column not in columns]
         if unknown:
             raise ValueError(f"{self.name}: no column {', '.join(unknown)}")
         if self.partition and tuple(columns[-len(self.partition) :]) != self.partition:

@@ -31,6 +31,10 @@ EVENTS: Final = Table(
     key=("device", "root", "epoch", "event"),
     partition=("day",),
     about="Every event of every journal, once.",
+    varied=(
+        *("event", "engine_ms", "wall_ms", "request_end", "message", "lease", "request", "payload_digest"),
+        *("content_digest", "wall_at"),
+    ),
 )
 
 CONFLICTS: Final = Table(

@@ -58,6 +58,10 @@ MESSAGES: Final = Table(
     key=("device", "root", "message"),
     partition=("day",),
     about="Every message, derived from its events.",
+    varied=(
+        *("message", "published_event", "published_engine_ms", "published_wall_ms", "published_at", "payload_digest"),
+        *("first_leased_engine_ms", "last_leased_engine_ms", "acked_event", "acked_engine_ms"),
+    ),
 )
 
 #: The state of a message after an event of this type; other types leave the state as it was.

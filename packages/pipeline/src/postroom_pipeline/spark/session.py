@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import EnvironmentProblem, one_line
 from ..files import local_path
+from .compilers import PLANS, PROGRAMS, leave_to_first, left_to_first
 from .connect import REMOTE, connect, is_connect, memory_bytes, remote_of
 from .java import find_java
 from .settings import (
@@ -48,6 +49,8 @@ _NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
 _OFTEN_USED: Final = ("functions", "PythonUtils", "PythonSQLUtils")
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+#: Set in sessions whose Java ends after one run, and leaves to its first compiler what is not worth the second one.
+_IS_BRIEF: Final = "spark.postroom.isBrief"
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Other variables from which Java takes options.
 _MORE_OPTIONS: Final = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -57,7 +60,7 @@ _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
 
 @contextmanager
 def session(
-    application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None
+    application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None, stays: bool = False
 ) -> Iterator[SparkSession]:
     """A session for the duration of the block; it is stopped at the end.
 
@@ -66,9 +69,10 @@ def session(
     :param given: the user's settings (``spark.master`` among them); they override those of configuration files.
     :param input_bytes: how much is read; None if it is much or unknown. For little, less is prepared. Results are the
         same; large inputs would take longer.
+    :param stays: whether it does the same work again and again, for days perhaps: then Java compiles all of it.
     :raises EnvironmentProblem: Java or PySpark is missing, or Spark does not start.
     """
-    started = start_session(application, given, input_bytes=input_bytes)
+    started = start_session(application, given, input_bytes=input_bytes, stays=stays)
     try:
         yield started
     finally:
@@ -76,7 +80,7 @@ def session(
 
 
 def start_session(
-    application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None
+    application: str, given: Mapping[str, str] | None = None, *, input_bytes: int | None = None, stays: bool = False
 ) -> SparkSession:
     """Start a session; see ``session``. The caller stops it."""
     if remote := remote_of(given):
@@ -116,6 +120,8 @@ def start_session(
         raise EnvironmentProblem(f"Spark does not start: {one_line(error)}") from error
     apply_settings(started, [*(SMALL_SETTINGS if is_small else ()), *(SHORT_SETTINGS if is_short else ())])
     _look_up_once(started)
+    if not is_short and not stays and leave_to_first(started, PLANS):  # a short run has no second compiler
+        started.conf.set(_IS_BRIEF, "true")
     return started
 
 
@@ -168,16 +174,20 @@ def lightly(started: SparkSession, read_bytes: int = 0) -> Iterator[None]:
         return
     given, cores = started.sparkContext.getConf(), cores_of(started)
     light: Sequence[SparkSetting] = ()
+    compiling: AbstractContextManager[None] = nullcontext()
     if read_bytes <= SMALL_INPUT_BYTES:
         light = (*SMALL_SETTINGS, *SHORT_SETTINGS)
     elif read_bytes <= MODERATE_INPUT_BYTES and started.conf.get(_ADAPTIVE) == "true":  # a short run has less already
         light = MODERATE_SETTINGS
+        if started.conf.get(_IS_BRIEF, None):
+            compiling = left_to_first(started, PROGRAMS)
     ours = [setting for setting in light if not given.contains(setting.name)]
     before = {setting.name: started.conf.get(setting.name, None) for setting in ours}
     for setting in ours:
         started.conf.set(setting.name, setting.value_for(cores))
     try:
-        yield
+        with compiling:
+            yield
     finally:
         for name, value in before.items():
             if value is None:

@@ -41,6 +41,9 @@ _OLD: Final = "old"
 PLAN: Final = "moves.json"
 #: The level of compression. At Spark's default of 3, files are a twentieth smaller and take more CPU to write.
 _ZSTD_LEVEL: Final = "parquet.compression.codec.zstd.level"
+#: How long the texts of a column are, for each page: no reader here asks for it.
+_SIZE_STATISTICS: Final = "parquet.size.statistics.enabled"
+_DICTIONARY: Final = "parquet.enable.dictionary"
 #: A table of at most so many bytes is asked whether it has any row; a file without one has about 1 kB.
 _EMPTY_BYTES: Final = 16_384
 #: The only file of a partitioned table without rows: it gives readers the columns, and goes with the first partition.
@@ -234,7 +237,8 @@ class Warehouse:
     def _put(self, table: Table, frame: DataFrame, name: str, options: Mapping[str, str] = MappingProxyType({})) -> str:
         target = self.storage.join(STAGING, name, _NEW)
         writer = frame.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer = writer.option(_ZSTD_LEVEL, 1).options(**options)
+        writer = writer.option(_ZSTD_LEVEL, 1).option(_SIZE_STATISTICS, "false").options(**options)
+        writer = writer.options(**{f"{_DICTIONARY}#{column}": "false" for column in table.varied})
         if table.partition:
             writer = writer.partitionBy(*table.partition)
         writer.parquet(target)
