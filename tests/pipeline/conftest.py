@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,4 +96,4 @@ def object_store() -> Iterator[str]:
 @pytest.fixture
 def bucket(object_store: str, request: pytest.FixtureRequest) -> str:
     """A place of a test's own in the bucket."""
-    return f"{object_store}/{request.node.name.replace('[', '-').rstrip(']')}"
+    return f"{object_store}/{re.sub('[^a-z_]+', '-', request.node.name)}"

@@ -7,9 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
 import pyspark
 import pytest
@@ -154,7 +152,6 @@ def test_a_file_that_hadoop_has_written_is_replaced_together_with_its_sum(spark,
     before.write_text(path, "old")
     after.write_text(path, "another")
     assert before.read_text(path) == after.read_text(path) == "another"
-    assert not after.create_text(path, "third")
     after.delete(path)
     assert not before.exists(path)
     assert list(tmp_path.iterdir()) == []
@@ -186,24 +183,6 @@ def test_a_new_name_must_be_free(tmp_path):
         storage.rename(storage.join("a"), storage.join("b"))
     storage.rename(storage.join("a"), storage.join("c", "d"))
     assert storage.exists(storage.join("c", "d"))
-
-
-def test_of_many_who_create_a_file_at_once_one_has_created_it(tmp_path):
-    storage = ArrowStorage(str(tmp_path))
-    together = Barrier(8)
-
-    def create(number: int) -> list[bool]:
-        outcomes = []
-        for round_ in range(100):
-            together.wait()
-            outcomes.append(storage.create_text(storage.join(f"{round_}"), f"{number}"))
-        return outcomes
-
-    with ThreadPoolExecutor(8) as pool:
-        outcomes = list(pool.map(create, range(8)))
-    for round_, created in enumerate(zip(*outcomes, strict=True)):
-        assert sum(created) == 1
-        assert storage.read_text(storage.join(f"{round_}")) == f"{created.index(True)}"
 
 
 def test_a_place_that_pyarrow_does_not_know_is_an_error_that_names_it():

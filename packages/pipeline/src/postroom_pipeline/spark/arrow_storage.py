@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..errors import EnvironmentProblem
 from ..files import local_path
-from .storage import RENAMING, Entry, pieces, replace_locally, sum_beside
+from .storage import RENAMING, Entry, collected, pieces, replace_locally, sum_beside
 
 #: Hadoop's names of schemes that have another one in pyarrow.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
@@ -147,27 +147,18 @@ class ArrowStorage:
         parent, _, name = path.rpartition("/")
         hidden = f"{parent}/.{name}.part" if self.renames_directories else path
         self.make_directory(parent)
-        with _translated(path), self._fs.open_output_stream(self._of(hidden), compression=None) as stream:
-            for piece in pieces(lines):
+        with (
+            _translated(path),
+            contextlib.nullcontext(pieces(lines)) if self.renames_directories else collected(lines) as written,
+            self._fs.open_output_stream(self._of(hidden), compression=None) as stream,
+        ):
+            for piece in written:
                 stream.write(piece)
         if self._scheme == "file":
             replace_locally(Path(self._of(hidden)), Path(self._of(path)))
         elif hidden != path:
             self.delete(path)
             self.rename(hidden, path)
-
-    def create_text(self, path: str, text: str) -> bool:
-        self.make_directory(path.rpartition("/")[0])
-        if self._scheme == "file":  # two runs may create the same lock at the same time: only one of them has it
-            with _translated(path), contextlib.suppress(FileExistsError), open(self._of(path), "xb") as file:
-                file.write(text.encode())
-                return True
-            return False
-        if self.exists(path):
-            return False
-        with _translated(path), self._fs.open_output_stream(self._of(path), compression=None) as stream:
-            stream.write(text.encode())
-        return True
 
     def _of(self, path: str) -> str:
         """The path as pyarrow names it."""

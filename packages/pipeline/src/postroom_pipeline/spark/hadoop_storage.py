@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentProblem, one_line
-from .storage import RENAMING, Entry, pieces, replace_locally
+from .storage import RENAMING, Entry, collected, pieces, replace_locally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,14 +138,17 @@ class HadoopStorage:
 
     def write_lines(self, path: str, lines: Iterable[str]) -> None:
         """Write a file of any size as the lines come, completely or not at all: under a hidden name first, except on
-        an object store, where a file appears when it is complete."""
+        an object store, where the file is written when there are all lines."""
         parent, _, name = path.rpartition("/")
         hidden = f"{parent}/.{name}.part" if self.renames_directories else path
         self.make_directory(parent)
-        with _translated(path):
+        with (
+            _translated(path),
+            contextlib.nullcontext(pieces(lines)) if self.renames_directories else collected(lines) as written,
+        ):
             stream = self._fs.create(self._path(hidden), True)
             try:
-                for piece in pieces(lines):
+                for piece in written:
                     stream.write(bytearray(piece))
             finally:
                 stream.close()
@@ -155,19 +158,6 @@ class HadoopStorage:
         elif hidden != path:
             self.delete(path)
             self.rename(hidden, path)
-
-    def create_text(self, path: str, text: str) -> bool:
-        """Write a new small file. False if the name exists; that file is not changed."""
-        self.make_directory(path.rpartition("/")[0])
-        with _translated(path):
-            if self._fs.exists(self._path(path)):
-                return False
-            stream = self._fs.create(self._path(path), False)
-            try:
-                stream.write(bytearray(text.encode()))
-            finally:
-                stream.close()
-        return True
 
 
 @contextlib.contextmanager

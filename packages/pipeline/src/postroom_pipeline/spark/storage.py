@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -12,6 +14,8 @@ from typing import Final, Protocol
 RENAMING: Final = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss")
 #: How many bytes are written at once.
 _PIECE: Final = 1 << 20
+#: How many bytes are collected in memory; more of them on the disk.
+_COLLECTED: Final = 16 << 20
 #: What Spark escapes in the names of partitions.
 _ESCAPED: Final = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
@@ -80,9 +84,6 @@ class Storage(Protocol):
     def write_lines(self, path: str, lines: Iterable[str]) -> None:
         """Write a file of any size as the lines come, completely or not at all."""
 
-    def create_text(self, path: str, text: str) -> bool:
-        """Write a new small file. False if the name exists; that file is not changed."""
-
 
 def partition_name(column: str, value: str) -> str:
     """The directory name of a partition, escaped like Spark's."""
@@ -113,3 +114,14 @@ def pieces(lines: Iterable[str]) -> Iterator[bytes]:
             yield bytes(piece)
             piece.clear()
     yield bytes(piece)
+
+
+@contextmanager
+def collected(lines: Iterable[str]) -> Iterator[Iterator[bytes]]:
+    """The lines in pieces, of which all are there before the first is given: for an object store, where a file appears
+    when its writer closes it, whatever the reason. It uses local scratch space."""
+    with tempfile.SpooledTemporaryFile(_COLLECTED) as file:
+        for piece in pieces(lines):
+            file.write(piece)
+        file.seek(0)
+        yield iter(lambda: file.read(_PIECE), b"")

@@ -16,7 +16,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -358,15 +358,44 @@ def locked_locally(path: Path, who: str) -> Iterator[None]:
 
 @contextmanager
 def _locked_by_file(storage: Storage, path: str, note: str) -> Iterator[None]:
-    if not storage.create_text(path, note):
+    other = _other_holder(storage, path, note)
+    if other:
+        said = ""
+        with suppress(EnvironmentProblem):  # it may just have left
+            said = storage.read_text(other)
         raise Occupied(
-            f"{storage.location} is being written by {_described(storage.read_text(path))}; try again later,"
-            f" or delete {path} if that process is gone"
+            f"{storage.location} is being written by {_described(said)}; try again later,"
+            f" or delete {other} if that process is gone"
         )
     try:
         yield
     finally:
         storage.delete(path)
+
+
+def _other_holder(storage: Storage, path: str, note: str) -> str | None:
+    """Write the lock; or the path by which another process has it, or claims it.
+
+    Object stores have no exclusive creation that Hadoop and pyarrow both use. So everyone first writes a claim under a
+    name of its own, and then looks: who sees a claim of another one, or the lock, withdraws. A store that lists
+    everything written before shows the earlier claim to the later one of two; the lock is written before its claim is
+    deleted. Perhaps both withdraw, but never do both stay.
+    """
+    if storage.exists(path):
+        return path
+    above, _, name = path.rpartition("/")
+    claim = f"{path}.{uuid.uuid4().hex}"
+    try:
+        storage.write_text(claim, note)
+        for entry in storage.entries(above):
+            if entry.name.startswith(f"{name}.") and entry.path != claim:
+                return entry.path
+        if storage.exists(path):
+            return path
+        storage.write_text(path, note)
+        return None
+    finally:
+        storage.delete(claim)
 
 
 def _described(note: str) -> str:
