@@ -202,20 +202,35 @@ def test_new_columns_are_added(tables, lake, monkeypatch):
     ]
 
 
-def test_a_column_of_another_type_is_refused_and_nothing_changes(tables, lake, monkeypatch):
+def test_a_table_with_other_columns_or_partitions_is_replaced_in_one_commit(tables, lake, monkeypatch):
+    events = TABLES["events"]
+    kinds = {field.name: field.dataType for field in events.schema} | {"event": events.schema["device"].dataType}
+    columns = type(events.schema)([type(field)(field.name, kinds[field.name]) for field in events.schema])
+    with monkeypatch.context() as patch:  # a version before had no partitions, and texts instead of numbers
+        patch.setitem(TABLES, "events", type(events)(events.name, columns, events.key))
+        tables.storage.delete(tables.storage.join("events"))
+        tables.put("events", ("a", 1))
+        mirrored(tables, lake)
+    tables.storage.delete(tables.storage.join("events"))
+    tables.events(28, ("a", 1), ("b", 2))
+    assert mirrored(tables, lake) == {"events": (1, 1, 1)}
+    assert events_of(lake) == [("a", 1, 28), ("b", 2, 28)]
+    assert DeltaTable(f"{lake}/events").metadata().partition_columns == ["day"]
+    assert DeltaTable(f"{lake}/events", version=0).to_pyarrow_dataset().schema.field("event").type == "string"
+    assert mirrored(tables, lake) == {}
+
+
+def test_a_table_with_a_column_of_another_type_and_the_same_files_is_refused(tables, lake, monkeypatch):
     events = TABLES["events"]
     kinds = {field.name: field.dataType for field in events.schema} | {"event": events.schema["wall_at"].dataType}
-    fields = [type(field)(field.name, kinds[field.name]) for field in events.schema]
-    other = type(events)(events.name, type(events.schema)(fields), events.key, ("day",))
+    columns = type(events.schema)([type(field)(field.name, kinds[field.name]) for field in events.schema])
     with monkeypatch.context() as patch:
-        patch.setitem(TABLES, "events", other)
+        patch.setitem(TABLES, "events", type(events)(events.name, columns, events.key, ("day",)))
         mirrored(tables, lake)
     tables.events(29, ("b", 2))
     status, said = run(tables, lake)
     assert status == 1
-    assert said.endswith(
-        "events: the column event of the Delta table has another type; delete that table, then mirror again\n"
-    )
+    assert said.endswith("/events has other columns or partitions; delete that table, then mirror again\n")
     assert DeltaTable(f"{lake}/events").version() == 0
 
 

@@ -45,6 +45,7 @@ class DeltaLake:
         :param version: the run that has left the files.
         :raises Overtaken: a file was replaced meanwhile, or somebody else has committed.
         :raises UsageError: the table there was not made by this method.
+        :raises PipelineError: it has columns of another type, and some of the same files.
         """
         from deltalake.transaction import CommitProperties, RemoveAction, create_table_with_add_actions
 
@@ -54,7 +55,10 @@ class DeltaLake:
             present = {} if table is None else _files_of(table)
         fresh = [path for path in listed.files if path not in present]
         stale = [path for path in present if path not in listed.files]
-        if table is not None and not fresh and not stale and not _new_columns(table, listed.table):
+        is_other = table is not None and not _is_like(table, listed.table)
+        if is_other and len(fresh) < len(listed.files):
+            raise PipelineError(f"{place} has other columns or partitions; delete that table, then mirror again")
+        if table is not None and not is_other and not fresh and not stale and not _new_columns(table, listed.table):
             return None
         run = version()
         with ThreadPoolExecutor(_COPIES) as pool:
@@ -64,20 +68,26 @@ class DeltaLake:
                 custom_metadata=dict(run.described), max_commit_retries=0, app_transactions=[_transaction(run)]
             )
             schema, by = _schema_of(listed.table), [*listed.table.partition]
-            if table is None:
+            if table is None or is_other:
                 create_table_with_add_actions(
-                    place, schema, added, partition_by=by, description=listed.table.about, commit_properties=properties
+                    place,
+                    schema,
+                    added,
+                    mode="overwrite" if is_other else "error",
+                    partition_by=by,
+                    description=listed.table.about,
+                    commit_properties=properties,
                 )
-                return Changed(listed.table.name, 0, len(added), 0, sum(listed.files.values()))
-            if columns := _new_columns(table, listed.table):
-                table.alter.add_columns(columns)
-            now_ms = time.time_ns() // 1_000_000
-            removed = [RemoveAction(path, True, now_ms, *present[path]) for path in stale]
-            table.create_write_transaction([*added, *removed], "append", schema, by, commit_properties=properties)
+            else:
+                if columns := _new_columns(table, listed.table):
+                    table.alter.add_columns(columns)
+                now_ms = time.time_ns() // 1_000_000
+                removed = [RemoveAction(path, True, now_ms, *present[path]) for path in stale]
+                table.create_write_transaction([*added, *removed], "append", schema, by, commit_properties=properties)
             after = self._table(place)
         assert after is not None  # it was just written
         sizes = sum(listed.files[path] for path in fresh)
-        return Changed(listed.table.name, after.version(), len(added), len(removed), sizes)
+        return Changed(listed.table.name, after.version(), len(added), len(stale), sizes)
 
     def _place(self, table: Table) -> str:
         """The location of a table, as delta-rs takes it."""
@@ -134,24 +144,17 @@ def _files_of(table: Any) -> Mapping[str, tuple[int, dict[str, str | None]]]:
     }
 
 
+def _is_like(table: Any, ours: Table) -> bool:
+    """Whether a Delta table has our partitions, and no column of another type."""
+    kinds = {field.name: field.type for field in _schema_of(ours).fields}
+    is_equal = all(kinds.get(field.name, field.type) == field.type for field in table.schema().fields)
+    return is_equal and [*table.metadata().partition_columns] == [*ours.partition]
+
+
 def _new_columns(table: Any, ours: Table) -> list[Any]:
-    """The columns that the Delta table lacks.
-
-    :raises PipelineError: a column has another type there.
-    """
-    from deltalake import Schema
-
-    theirs = {field.name: field.type for field in table.schema().fields}
-    missing = []
-    for field in Schema.from_json(ours.schema.json()).fields:
-        if field.name not in theirs:
-            missing.append(field)
-        elif theirs[field.name] != field.type:
-            raise PipelineError(
-                f"{ours.name}: the column {field.name} of the Delta table has another type; delete that table, then"
-                " mirror again"
-            )
-    return missing
+    """The columns that a Delta table lacks."""
+    names = {field.name for field in table.schema().fields}
+    return [field for field in _schema_of(ours).fields if field.name not in names]
 
 
 def _schema_of(table: Table) -> Any:
