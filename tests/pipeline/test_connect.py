@@ -67,6 +67,13 @@ def rows_of(spark, tables):
     return {table.name: sorted(map(str, warehouse.read(table).collect())) for table in TABLES}
 
 
+def take_in(spark, landing, tables):
+    """A run in this process."""
+    warehouse = Warehouse(spark, str(tables))
+    with compiling_nothing(spark), warehouse.writing("test"):
+        ingest(spark, str(landing), warehouse, Run("ingest", Progress(spark, io.StringIO())))
+
+
 @pytest.mark.slow
 def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, server, tmp_path):
     landing = tmp_path / "in"
@@ -78,10 +85,9 @@ def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, s
     made[2].write_bytes(made[2].read_bytes()[:-40])  # cut
     (landing / "empty.jsonl.gz").touch()
     (landing / "old.tar").write_bytes(b"an archive")
+    late = made[5].rename(tmp_path / made[5].name)
     here, there = tmp_path / "here", tmp_path / "there"
-    warehouse = Warehouse(spark, str(here))
-    with compiling_nothing(spark), warehouse.writing("test"):
-        ingest(spark, str(landing), warehouse, Run("ingest", Progress(spark, io.StringIO())))
+    take_in(spark, landing, here)
     result = run(server, tmp_path, "ingest", "--in", landing, "--out", there)
     assert result.returncode == 0, result.stderr
     expected = rows_of(spark, here)
@@ -90,6 +96,12 @@ def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, s
     assert rows_of(spark, there) == expected
     result = run(server, tmp_path, "compact", "--out", there)
     assert result.returncode == 0, result.stderr
+    assert rows_of(spark, there) == expected
+    late.rename(landing / late.name)  # of one device of several: the reports are built again for it alone
+    take_in(spark, landing, here)
+    result = run(server, tmp_path, "ingest", "--in", landing, "--out", there)
+    assert result.returncode == 0, result.stderr
+    expected = rows_of(spark, here)
     assert rows_of(spark, there) == expected
     result = run(server, tmp_path, "report", "--from", there, "--out", tmp_path / "pages", "--format", "json")
     assert result.returncode == 0, result.stderr

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from postroom_pipeline.errors import UsageError
-from postroom_pipeline.reports import ALL, BUILT
+from postroom_pipeline.reports import ALL, BUILT, anomalies
 from postroom_pipeline.reports.histogram import PERCENTILES, merged
 from postroom_pipeline.reports.thresholds import Threshold, chosen
 from postroom_pipeline.silver import ALL as TABLES
@@ -152,6 +152,28 @@ def test_another_engine_says_the_same(database: duckdb.DuckDBPyConnection, repor
     columns = set(asked[0]) & set(shown[0])
     assert set(BUILT[report].TABLE.key) - {"span", "day"} <= columns
     assert _reported(shown, columns) == _reported(asked, columns)
+
+
+@pytest.mark.parametrize("relative_floor", [0.25, 0.01])
+def test_a_higher_threshold_only_leaves_anomalies_out(spark: SparkSession, place: Path, relative_floor: float) -> None:
+    """Figures that cannot be anomalies are not compared: with a low threshold, nearly all of them are."""
+    warehouse, few = Warehouse(spark, str(place)), {"own_hours_min": 2, "own_days_min": 1, "peers_min": 2}
+    frames = {need: warehouse.read(BUILT[need].TABLE) for need in anomalies.NEEDS}
+
+    def above(z_min: float) -> list[Row]:
+        given = {**few, "relative_floor": relative_floor, "z_min": z_min}
+        return [row.asDict() for row in anomalies.build(frames, given).collect()]
+
+    rows, both = above(0), {(one.name, one.period) for one in anomalies.METRICS if one.both_ways}
+    assert {row["z"] < 0 for row in rows} == {True, False}
+    for z_min in (1, 4):
+        wanted = [row for row in rows if row["z"] >= z_min or (row["z"] <= -z_min and _metric(row) in both)]
+        assert wanted
+        assert sorted(map(repr, above(z_min))) == sorted(map(repr, wanted))
+
+
+def _metric(row: Row) -> tuple[str, str]:
+    return row["metric"], row["period"]
 
 
 def test_the_order_of_rows_and_their_parts_change_nothing(spark: SparkSession, place: Path, silver: Rows) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
@@ -22,7 +24,7 @@ class Metric(NamedTuple):
     name: str
     period: str
     floor: float
-    #: Whether too small a value is a trouble as well; then only days that are covered from end to end are checked.
+    #: Whether too small a value is a trouble as well.
     both_ways: bool = False
 
 
@@ -75,13 +77,15 @@ TROUBLE: Final = "true"
 
 #: Factor that makes a median distance comparable with a standard deviation.
 _SCALE: Final = 1.4826
+#: Numbers that differ by less may be equal.
+_ROUNDING: Final = 1e-9
 _SERIES: Final = ("device", "queue", "period", "metric")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """z = (value - median) / max(1.4826 MAD, ``relative_floor`` of the median, the figure's own floor)."""
     limits = chosen(THRESHOLDS, given)
-    figures = materialized(_figures(frames))  # it is compared three times
+    figures = materialized(_figures(frames, limits))  # it is compared three times
     compared = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
     spread = F.greatest(
         F.col("mad") * _SCALE,
@@ -93,8 +97,8 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     return scored.where((F.col("z") >= limits["z_min"]) | too_little).select(*SCHEMA.names)
 
 
-def _figures(frames: Frames) -> DataFrame:
-    """All figures in long form, with ``is_whole``: whether the device has events before and after the period."""
+def _figures(frames: Frames, limits: dict[str, float]) -> DataFrame:
+    """All figures in long form that are compared, with ``_may_be``: whether it may be an anomaly."""
     latency = frames["latency_daily"].select(
         "device",
         "queue",
@@ -103,53 +107,70 @@ def _figures(frames: Frames) -> DataFrame:
         "day",
         F.concat("measure", F.lit("_p90_ms")).alias("metric"),
         F.col("p90_ms").cast("double").alias("value"),
-        F.lit(False).alias("is_whole"),
     )
     wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
     hours = materialized(frames["hours"].select("device", "hour", "day").distinct())
-    counts = _counts(frames, hours, "hour").unionByName(_counts(frames, hours, "day"))
-    return counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
+    counts = _counts(frames, hours, "hour", limits).unionByName(_counts(frames, hours, "day", limits))
+    figures = counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
+    return figures.withColumn("_may_be", _of_metric(lambda metric: _may_be(metric, F.col("value"), limits)))
 
 
-def _counts(frames: Frames, hours: DataFrame, period: str) -> DataFrame:
-    """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0.
+def _may_be(metric: Metric, value: Column, limits: dict[str, float]) -> Column:
+    """Whether a figure may be an anomaly, by itself: few are, and only what these are compared with is computed.
+
+    No median is negative, and a spread is at least the floor, and at least ``relative_floor`` of the median. So a
+    figure that is too large is at least ``z_min`` floors; and none is too small if ``z_min`` times ``relative_floor``
+    is more than 1.
+    """
+    may_be_small = metric.both_ways and limits["z_min"] * limits["relative_floor"] <= 1 + _ROUNDING
+    return F.lit(may_be_small) | (value >= limits["z_min"] * metric.floor * (1 - _ROUNDING))
+
+
+def _counts(frames: Frames, hours: DataFrame, period: str, limits: dict[str, float]) -> DataFrame:
+    """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0. Left
+    out is what no figure that may be an anomaly is compared with.
 
     :param hours: the hours and days with events, by device.
     """
-    names = [metric.name for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
-    of_device = Window.partitionBy("device")
+    metrics = [metric for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
     begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
     covered = hours.select("device", begin.alias("begins_at"), "day").distinct()
-    inner = (F.col("begins_at") > F.min("begins_at").over(of_device)) & (
-        F.col("begins_at") < F.max("begins_at").over(of_device)
-    )
-    covered = covered.withColumn("is_whole", inner)
     counted = (
         frames["throughput"]
         .groupBy("device", "queue", begin.alias("begins_at"), "day")
-        .agg(*(F.sum(name).alias(name) for name in names))
+        .agg(*(F.sum(metric.name).alias(metric.name) for metric in metrics))
     )
-    begun = counted.groupBy("device", "queue").agg(F.min("begins_at").alias("_begun"))
+    may_be = reduce(or_, (_may_be(metric, F.col(metric.name), limits) for metric in metrics))
+    counted = materialized(counted.withColumn("_may_be", may_be))
+    begun = counted.groupBy("device", "queue").agg(
+        F.min("begins_at").alias("_begun"), F.max("_may_be").alias("_in_series")
+    )
+    among_devices = (
+        counted.where("_may_be").select("queue", "begins_at", "day", F.lit(True).alias("_in_time")).distinct()
+    )
     filled = (
         covered.join(begun, ["device"])
         .where("begins_at >= _begun")
+        .join(among_devices, ["queue", "begins_at", "day"], "left")
+        .where("_in_series OR _in_time")
         .join(counted, ["device", "queue", "begins_at", "day"], "left")
     )
     values = (
-        F.struct(F.lit(name).alias("metric"), F.coalesce(name, F.lit(0)).cast("double").alias("value"))
-        for name in names
+        F.struct(F.lit(metric.name).alias("metric"), F.coalesce(metric.name, F.lit(0)).cast("double").alias("value"))
+        for metric in metrics
     )
     return filled.select(
-        "device", "queue", F.lit(period).alias("period"), "begins_at", "day", F.inline(F.array(*values)), "is_whole"
+        "device", "queue", F.lit(period).alias("period"), "begins_at", "day", F.inline(F.array(*values))
     )
 
 
 def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
     parts = []
+    figures = _where_any_may_be(figures, _SERIES)
     for period in ("hour", "day"):
         order = Window.partitionBy(*_SERIES).orderBy("begins_at", "day")
         past = F.sort_array(F.collect_list("value").over(order.rowsBetween(-int(limits[f"own_{period}s"]), -1)))
-        own = figures.where(F.col("period") == period).withColumn("_past", past)
+        own = figures.where(F.col("period") == period).withColumn("_past", past).where("_may_be")
         own = own.withColumns({"n": F.size("_past").cast("bigint"), "median": _middle(F.col("_past"))})
         own = own.where(F.col("n") >= limits[f"own_{period}s_min"])
         apart = F.sort_array(F.transform("_past", lambda one: F.abs(one - F.col("median"))))
@@ -158,12 +179,20 @@ def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
 
 
 def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
-    peers = Window.partitionBy("queue", "period", "metric", "begins_at", "day")
-    compared = figures.withColumns({"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)})
+    of = ("queue", "period", "metric", "begins_at", "day")
+    peers = Window.partitionBy(*of)
+    compared = _where_any_may_be(figures, of).withColumns(
+        {"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)}
+    )
     compared = compared.where(F.col("n") >= limits["peers_min"])
     return compared.withColumns(
         {"mad": F.median(F.abs(F.col("value") - F.col("median"))).over(peers), "against": F.lit("fleet")}
     )
+
+
+def _where_any_may_be(figures: DataFrame, of: tuple[str, ...]) -> DataFrame:
+    """The figures that are compared with each other, where any of them may be an anomaly."""
+    return figures.join(figures.where("_may_be").select(*of).distinct(), [*of], "left_semi")
 
 
 def _middle(ordered: Column) -> Column:
