@@ -12,12 +12,16 @@ from ..errors import UsageError
 @click.command()
 @click.option("--from", "tables", required=True, metavar="DIR", help="The directory of the tables.")
 @click.option(
-    "--to", "target", required=True, metavar="LOCATION", help="The directory of the lake's tables: a path, or s3://…"
+    "--to",
+    "target",
+    required=True,
+    metavar="LOCATION",
+    help="Where the lake's tables are. For delta: a directory, or s3://…; for iceberg: CATALOG.NAMESPACE.",
 )
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["delta"]),
+    type=click.Choice(["delta", "iceberg"]),
     default="delta",
     show_default=True,
     help="The format of the lake's tables.",
@@ -30,9 +34,10 @@ def mirror(tables: str, target: str, form: str, only: tuple[str, ...]) -> None:
     or the new ones. Only new files are copied, as they are. The commit names the run that made them. If nothing has
     changed, nothing is written. Repeat the command after it was killed.
 
-    Needs the extra postroom-pipeline[delta].
+    Needs the extra postroom-pipeline[delta] or postroom-pipeline[iceberg].
     """
     from ..lake.delta import DeltaLake
+    from ..lake.iceberg import IcebergLake
     from ..lake.listing import TABLES
     from ..lake.mirror import mirror as bring
 
@@ -40,7 +45,8 @@ def mirror(tables: str, target: str, form: str, only: tuple[str, ...]) -> None:
         raise UsageError(f"there is no table {', '.join(unknown)}; the tables are {', '.join(sorted(TABLES))}")
     begun = time.monotonic()
     changed = copied = 0
-    for one in bring(tables, DeltaLake(target), frozenset(only)):
+    lake = DeltaLake(target) if form == "delta" else IcebergLake(target)
+    for one in bring(tables, lake, frozenset(only)):
         changed += 1
         copied += one.bytes
         click.echo(one.described)

@@ -95,6 +95,12 @@ class ArrowStorage:
             with _translated(path), self._fs.open_input_file(self._of(path)) as file:
                 yield from parquet.ParquetFile(file).read(columns).to_pylist()
 
+    @contextlib.contextmanager
+    def opened(self, path: str) -> Iterator[Any]:
+        """A file, to be read in pieces."""
+        with _translated(path), self._fs.open_input_stream(self._of(path), compression=None) as stream:
+            yield stream
+
     def copy(self, path: str, other: ArrowStorage, target: str) -> None:
         """Copy a file into another storage, in pieces; a store that is the same one copies it itself."""
         from pyarrow import fs
