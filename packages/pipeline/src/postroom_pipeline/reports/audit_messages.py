@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .lineage import ROOT, order, standing
+from .lineage import FEW_MESSAGES, ROOT, order, standing
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
@@ -63,8 +63,6 @@ _PLACE: Final = ("epoch", "event")
 _ENDS: Final = ("acked", "dropped")
 #: What may have become of a message.
 FATES: Final = ("waiting", "inflight", "dead", "done", "gone")
-#: So many messages are sent to every task, to look their last events up.
-_FEW: Final = 200_000
 _WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
 
@@ -262,7 +260,7 @@ def _events(frames: Frames, last: DataFrame) -> DataFrame:
 def _texts(events: DataFrame, kept: DataFrame) -> DataFrame:
     """``queue`` and ``last_type`` of messages, from their last event."""
     last = kept.select(*_MESSAGE, "epoch", F.col("last_event").alias("event"))
-    if kept.count() <= _FEW:
+    if kept.count() <= FEW_MESSAGES:
         last = F.broadcast(last)
     of_event = events.select(*ROOT, *_PLACE, F.col("type").alias("last_type"), F.coalesce("to", "queue").alias("queue"))
     return of_event.join(last, [*ROOT, *_PLACE]).select(*_MESSAGE, "last_type", "queue")

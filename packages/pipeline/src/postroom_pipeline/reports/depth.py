@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from .lineage import order, standing
+from ..spark.session import materialized
+from .lineage import FEW_MESSAGES, order, standing
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
@@ -59,6 +60,7 @@ _READ: Final = (
     "day",
 )
 _TIMES: Final = ("engine_ms", "wall_at", "day")
+_MESSAGE: Final = ("device", "root", "message")
 #: Events that say whether a message is dead from then on. Those that end it do not say what it was before, unless it
 #: was done.
 _DEAD: Final = ("died", "quarantined")
@@ -124,9 +126,19 @@ def steps(events: DataFrame, restores: DataFrame, dead_letters: DataFrame) -> Da
         F.lit(True).alias("_says_dead"),
         F.lit(False).alias("_is_event"),
     )
-    message = ("device", "root", "message")
+    # Most messages never die: only the events of the others have to meet, and to be put in order.
+    mortal = of_messages.where("_says_dead").select(*_MESSAGE).unionByName(dead.select(*_MESSAGE)).distinct()
+    mortal = materialized(mortal)
+    if mortal.count() > FEW_MESSAGES:
+        return _in_order(of_messages, dead)
+    alive = of_messages.join(F.broadcast(mortal), [*_MESSAGE], "left_anti").withColumn("was_dead", F.lit(False))
+    others = _in_order(of_messages.join(F.broadcast(mortal), [*_MESSAGE], "left_semi"), dead)
+    return others.unionByName(alive.select(*others.columns))
+
+
+def _in_order(of_messages: DataFrame, dead: DataFrame) -> DataFrame:
     before = (
-        Window.partitionBy(F.xxhash64(*message), *message)  # a hash is sorted faster than texts that begin alike
+        Window.partitionBy(F.xxhash64(*_MESSAGE), *_MESSAGE)  # a hash is sorted faster than texts that begin alike
         .orderBy("epoch", "event", F.col("_is_event").desc())
         .rowsBetween(Window.unboundedPreceding, -1)
     )

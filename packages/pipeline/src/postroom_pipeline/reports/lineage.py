@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from . import imports
 
 ROOT: Final = ("device", "root")
+#: So many messages can be sent to every task, to tell their events from others.
+FEW_MESSAGES: Final = 200_000
 
 
 def with_undone(frame: DataFrame, restores: DataFrame, event: str = "event") -> DataFrame:
