@@ -120,8 +120,8 @@ def _growing(report: Report, devices: int, days: int, place: Path, cache: Path) 
     landing, tables = place / "landing", place / "tables"
     for name, added in (
         (f"the {days - 1} days", [path for day in before for path in day]),
-        (f"one day more of {few} devices", last[:few]),
-        (f"one day more of the other {devices - few} devices", last[few:]),
+        (f"one day more of {few} of the devices", last[:few]),
+        ("one day more of the others", last[few:]),
         ("nothing more, and all reports as a whole", []),
     ):
         landing.mkdir(exist_ok=True)
