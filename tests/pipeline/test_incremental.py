@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from postroom_pipeline.jobs import gold
 from postroom_pipeline.jobs.compact import compact
 from postroom_pipeline.jobs.gold import mark_behind, write_reports
 from postroom_pipeline.local.settled import BEHIND
@@ -115,10 +116,16 @@ def test_every_report_has_rows_so_that_a_difference_shows(at_once: dict[str, lis
 
 
 def test_batches_in_any_order_and_killed_runs_make_the_reports_of_one_run(
-    spark: SparkSession, tmp_path: Path, files: list[Path], at_once: dict[str, list[str]]
+    spark: SparkSession,
+    tmp_path: Path,
+    files: list[Path],
+    at_once: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Late days, doubled files, devices that are put back, batches of few devices; runs that are killed between two
-    tables and between two reports; one without reports."""
+    tables and between two reports; one without reports. Touched devices are joined, as if there were many."""
+    monkeypatch.setattr(gold, "_FEW", 0)
+    monkeypatch.setattr(gold, "_MOST", 1.1)
     chance = random.Random(7)
     coming, landing, tables = chance.sample(files, len(files)), tmp_path / "landing", tmp_path / "tables"
     before, after = (path for path in files if path.name.startswith("import-in-two"))
