@@ -110,7 +110,7 @@ def _points(costs: Mapping[str, Cost], snapshots: int) -> dict[str, float]:
 
 
 def _growing(report: Report, devices: int, days: int, place: Path, cache: Path) -> None:
-    """What is added to the tables of a fleet that sends a snapshot a day; then all reports as a whole."""
+    """What is added to the tables of a fleet that sends a snapshot a day; then all reports rebuilt."""
     from postroom_pipeline.jobs.gold import NOTE
     from postroom_pipeline.local.settled import BEHIND
 
@@ -122,7 +122,7 @@ def _growing(report: Report, devices: int, days: int, place: Path, cache: Path) 
         (f"the {days - 1} days", [path for day in before for path in day]),
         (f"one day more of {few} of the devices", last[:few]),
         ("one day more of the others", last[few:]),
-        ("nothing more, and all reports as a whole", []),
+        ("nothing more, and all reports rebuilt", []),
     ):
         landing.mkdir(exist_ok=True)
         for path in added:

@@ -97,7 +97,7 @@ def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, s
     result = run(server, tmp_path, "compact", "--out", there)
     assert result.returncode == 0, result.stderr
     assert rows_of(spark, there) == expected
-    late.rename(landing / late.name)  # of one device of several: the reports are built again for it alone
+    late.rename(landing / late.name)  # of one device of several: the reports are rebuilt for it alone
     take_in(spark, landing, here)
     result = run(server, tmp_path, "ingest", "--in", landing, "--out", there)
     assert result.returncode == 0, result.stderr

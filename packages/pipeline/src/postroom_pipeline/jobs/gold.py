@@ -32,7 +32,7 @@ from ..spark.storage import Entry
 from ..spark.warehouse import Warehouse
 from .silver import DAY, is_one_of
 
-#: A note beside the tables: how, and of which files, all reports were built. Without it they are built as a whole.
+#: A note beside the tables: how, and of which files, all reports were built. Without it they are rebuilt completely.
 NOTE: Final = "_reports.json"
 #: Devices with rows that the reports do not cover. ``BEHIND`` is its directory; a file of that name means all devices.
 TOUCHED: Final = Table(f"{BEHIND}/devices", StructType([c.DEVICE]), key=("device",))
@@ -69,7 +69,7 @@ def _is_unknown(warehouse: Warehouse) -> bool:
 def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | None = None) -> None:
     """Bring every report up to date.
 
-    They are built as a whole if it is not known what has changed, if one of them is missing, or if they were built by
+    They are rebuilt completely if it is not known what has changed, if one of them is missing, or if they were built by
     another version or with other thresholds.
 
     :param given: the user's thresholds, by name of the report.

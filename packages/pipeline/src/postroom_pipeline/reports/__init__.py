@@ -52,7 +52,7 @@ class Report(Protocol):
 
     @property
     def SCOPE(self) -> Scope:
-        """Which rows have to be built again when rows of these tables have changed."""
+        """Which rows must be rebuilt when rows of these tables have changed."""
 
     @property
     def THRESHOLDS(self) -> Sequence[Threshold]:

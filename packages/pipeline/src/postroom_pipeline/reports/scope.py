@@ -1,4 +1,4 @@
-"""Which rows of its tables a row of a report is made of: what is made again when some have changed."""
+"""Which rows of its tables a row of a report is made of: what is rebuilt when some have changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scope:
 
     @property
     def described(self) -> str:
-        """What is built again when rows of a device have changed, for people."""
+        """What is rebuilt when rows of a device have changed, for people."""
         if not self.by_device:
             return "all rows"
         if not self.by_day_of:
