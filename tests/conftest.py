@@ -22,9 +22,14 @@ settings.register_profile("repository", deadline=None, print_blob=True)
 settings.load_profile("repository")
 
 MEMORY = Path("/dev/shm")
-#: Whose tests share a session of Spark; but for those that start a cluster of their own.
 PIPELINE = "tests/pipeline/"
-CLUSTER = f"{PIPELINE}test_cluster.py"
+#: Its files that need a session of Spark of their worker, by the session that they share. One worker with all of them
+#: would be the last to finish.
+SESSIONS = {
+    "reports": ("gold", "incremental", "report"),
+    "tables": ("admission", "compact", "connect", "follow", "ingest", "mirror", "run_log", "session", "warehouse"),
+}
+SESSION_OF = {f"{PIPELINE}test_{name}.py": which for which, names in SESSIONS.items() for name in names}
 #: Files of many tests, none of which is slow: together they take more than 20 s.
 LONG = (
     "tests/console/test_languages.py",
@@ -93,15 +98,17 @@ def is_compiled() -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """The pipeline's files come first, then those with slow or very many tests, so that no worker is left alone with
-    one at the end. A compiled daemon is not asked for what only an interpreted one can do."""
+    """The files that share a session of Spark come first, then the pipeline's others and those with slow or very many
+    tests, so that no worker is left alone with one at the end. A compiled daemon is not asked for what only an
+    interpreted one can do."""
     if is_compiled():
         left_out = [item for item in items if item.get_closest_marker("interpreted")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     early = slow | {config.rootpath / file for file in LONG}
-    items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in early))
+    early |= {item.path for item in items if item.nodeid.startswith(PIPELINE)}
+    items.sort(key=lambda item: (item.nodeid.partition("::")[0] not in SESSION_OF, item.path not in early))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,18 +122,18 @@ def pytest_collection() -> Generator[None, object, object]:
     return collected
 
 
-class SparkOnce(LoadFileScheduling):  # type: ignore[misc]
+class FewSessions(LoadFileScheduling):  # type: ignore[misc]
     """A file's tests are run by one worker, and those that share a session of Spark, too: its start, and all that Java
     has to compile, cost more than most of them."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return PIPELINE if file.startswith(PIPELINE) and file != CLUSTER else file
+        return SESSION_OF.get(file, file)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    return SparkOnce(config, log) if config.getoption("dist") == "loadfile" else None
+    return FewSessions(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,7 +43,7 @@ def page(share: Path, command: Command) -> str:
         ("\\(ha", "^"),
     ):
         text = text.replace(escape, char)
-    return text
+    return re.sub(r"\\\[u([0-9A-F]+)\]", lambda found: chr(int(found[1], 16)), text)
 
 
 def test_every_program_that_a_package_installs_has_a_page_and_completions(share: Path) -> None:
