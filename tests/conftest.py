@@ -127,7 +127,7 @@ class FewSessions(LoadFileScheduling):  # type: ignore[misc]
     has to compile, cost more than most of them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
+        file = str(super()._split_scope(nodeid))
         return SESSION_OF.get(file, file)
 
 
