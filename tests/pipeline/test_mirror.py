@@ -60,15 +60,19 @@ class Tables:
         parquet.write_table(pyarrow.Table.from_pylist([row]), self.storage.local(self.storage.join("runs", name)))
 
 
-@pytest.fixture
-def tables(tmp_path):
+def two_days(place: Path) -> Tables:
     """Events of two days, and the row of a run."""
-    made = Tables(str(tmp_path / "tables"))
+    made = Tables(str(place))
     made.events(27, ("a", 1), ("a", 2))
     made.events(28, ("a", 3))
     made.storage.make_directory(made.storage.join("runs"))
     made.run("first", 1_000)
     return made
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return two_days(tmp_path / "tables")
 
 
 @pytest.fixture

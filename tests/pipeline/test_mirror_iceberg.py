@@ -17,20 +17,14 @@ from postroom_pipeline.lake.iceberg import IcebergLake
 from postroom_pipeline.lake.listing import TABLES
 from postroom_pipeline.lake.mirror import mirror
 from postroom_pipeline.spark.arrow_storage import ArrowStorage
-from tests.pipeline.test_mirror import NOON, Tables
+from tests.pipeline.test_mirror import NOON, two_days
 
 TARGET = "lake.fleet"
 
 
 @pytest.fixture
 def tables(tmp_path):
-    """Events of two days, and the row of a run."""
-    made = Tables(str(tmp_path / "tables"))
-    made.events(27, ("a", 1), ("a", 2))
-    made.events(28, ("a", 3))
-    made.storage.make_directory(made.storage.join("runs"))
-    made.run("first", 1_000)
-    return made
+    return two_days(tmp_path / "tables")
 
 
 @pytest.fixture
