@@ -67,7 +67,9 @@ def rows_of(tables: Path) -> dict[str, list[str]]:
 
 def main() -> None:
     """Kill so many runs as ``--kills`` says; exit with 1 at the first difference."""
-    parser = argparse.ArgumentParser(description="Kills runs of the pipeline at random moments.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/campaign pipeline", description="Kills runs of the pipeline at random moments."
+    )
     parser.add_argument("--kills", type=int, default=50, help="how many runs to kill [50]")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10_000, help="what chance begins with")
     options = parser.parse_args()

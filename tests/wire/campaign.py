@@ -269,7 +269,8 @@ def on_fresh_root(
 
 def main() -> None:
     """Read the command line and run one campaign."""
-    parser = argparse.ArgumentParser(prog="scripts/campaign", description=__doc__)
+    more = "scripts/campaign pipeline kills runs of the pipeline; it has a --help of its own, and needs Java."
+    parser = argparse.ArgumentParser(prog="scripts/campaign", description=__doc__, epilog=more)
     commands = parser.add_subparsers(required=True)
     for run, options in (
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
