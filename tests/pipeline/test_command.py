@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from postroom_pipeline.cli import main
+from postroom_pipeline.cli.damage import advice
 from postroom_pipeline.doctor.environment import good
 from postroom_pipeline.errors import EnvironmentProblem, PipelineError, UsageError
 from postroom_pipeline.package import ARCHIVE, ENTRY, write_package
@@ -270,6 +271,34 @@ def test_an_error_of_spark_is_one_line_unless_details_are_requested(monkeypatch)
     )
     monkeypatch.setenv("POSTROOM_DEBUG", "1")
     assert isinstance(CliRunner().invoke(main, ["package", "--out", "x"]).exception, AnalysisException)
+
+
+UNREADABLE = "SparkException: [FAILED_READ_FILE.{}] Encountered error while reading file {}.  SQLSTATE: KD001"
+REBUILT = "and the next ingest rebuilds that report"
+NOT_REBUILT = "bring it back from a backup, or take all snapshots in again, into a new directory"
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (
+            UNREADABLE.format("NO_HINT", "file:///a%20b/depth/day=2026-11-28/c.parquet"),
+            f"/a b/depth/day=2026-11-28/c.parquet is damaged: delete /a b/depth, {REBUILT}",
+        ),
+        (
+            UNREADABLE.format("NO_HINT", "hdfs://node:9000/t/audit/c.parquet"),
+            f"hdfs://node:9000/t/audit/c.parquet is damaged: delete hdfs://node:9000/t/audit, {REBUILT}",
+        ),
+        (
+            "Exception thrown in awaitResult:: Checksum error: file:/t/messages/day=2026-11-28/c.parquet at 0",
+            f"/t/messages/day=2026-11-28/c.parquet is damaged: {NOT_REBUILT}",
+        ),
+        (UNREADABLE.format("FILE_NOT_EXIST", "file:///t/audit/c.parquet"), None),
+        ("file:/t/audit/c.parquet: Permission denied", None),
+    ],
+)
+def test_of_a_damaged_file_of_the_tables_the_error_says_what_to_do(said, wanted):
+    assert advice(said) == wanted
 
 
 def findings(*arguments):

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F
 from postroom_pipeline.bronze import lines as bronze_lines
 from postroom_pipeline.bronze.inventory import INVENTORY
 from postroom_pipeline.cli import main
+from postroom_pipeline.cli.damage import advice
+from postroom_pipeline.errors import one_line
 from postroom_pipeline.jobs.compact import LOG_FILES, Compacted, compact
 from postroom_pipeline.silver.state import QUEUE_DEPTH
 from postroom_pipeline.spark.runlog import RUNS, Progress, Run
@@ -109,8 +111,11 @@ def test_a_damaged_file_is_reported_and_its_partition_stays_as_it_is(spark: Spar
     assert "left as it is" in fault.described
     assert (done.partitions, done.files_after) == (1, 1)
     assert files_of(warehouse, DEPTH)[:-1] == [file for file in files if file.parent.name == f"day={DAYS[0]}"]
-    with pytest.raises((PySparkException, Py4JError)):
+    with pytest.raises((PySparkException, Py4JError)) as error:
         warehouse.read(DEPTH).collect()
+    assert advice(one_line(error.value)) == (
+        f"{files[0]} is damaged: bring it back from a backup, or take all snapshots in again, into a new directory"
+    )
 
 
 def test_a_run_that_is_killed_in_its_moves_leaves_the_old_files_or_the_new_ones(

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, PipelineError, one_line
+from .damage import advice
 from .lake import mirror
 from .local import bundle, validate
 from .setup import doctor, package
@@ -50,7 +51,9 @@ class Commands(click.Group):
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in _SPARK_MODULES:
                 raise
-            self._end(ctx, f"Spark: {one_line(error)} ({_DEBUG}=1 shows the full error)", EXIT_FAILED)
+            said = one_line(error)
+            said = advice(said) or f"Spark: {said}"
+            self._end(ctx, f"{said} ({_DEBUG}=1 shows the full error)", EXIT_FAILED)
 
     def _end(self, ctx: click.Context, text: str, status: int) -> None:
         click.echo(f"postroom-pipeline: {text}", err=True)
