@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-#: What Spark, Hadoop and Parquet say of a damaged file. A file that is gone was replaced by a run: that is another case.
+#: What Spark, Hadoop and Parquet say of a damaged file. One that is gone was replaced by a run: that is another case.
 _DAMAGED: Final = re.compile(r"\[FAILED_READ_FILE\.(?!FILE_NOT_EXIST)|Checksum error: |is not a Parquet file")
 _FILE: Final = re.compile(r"(?:file:/+|[a-z0-9]+://[^/\s]*/|/)[^:]*?\.parquet")
 _LOCAL: Final = re.compile(r"^file:/+")
