@@ -12,7 +12,7 @@ from .site import MINUTE_MS, Site, Takes
 
 def fleet() -> Takes:
     """All snapshots of all devices."""
-    takes = [take for seed in range(3) for take in wild(seed).takes]
+    takes = [take for seed in range(3) for take in wild(seed).takes] + wild_clock().takes
     makers = [value for name, value in sorted((vars(well) | globals()).items()) if name.startswith("device_")]
     for make in makers:
         made = make()
@@ -57,6 +57,26 @@ def wild(seed: int, steps: int = 240) -> Site:
         else:
             site.set_clock(site.wall_ms + chance.choice((-HOUR_MS, 3_000, DAY_MS)))
         if step % 40 == 39:
+            site.take()
+    return site
+
+
+def wild_clock() -> Site:
+    """A device whose clock swings between two days and one long ago, so that no day's events follow each other; its
+    engine time goes back, its machine starts again, and events are lost in between."""
+    chance = random.Random(5)
+    site = Site("wild-clock")
+    right = site.wall_ms
+    for turn in range(24):
+        site.set_clock(chance.choice((right, right + DAY_MS, 5 * DAY_MS)) + turn * MINUTE_MS)
+        site.work(chance.randrange(1, 3))
+        if chance.random() < 0.3:
+            site.mark(f"boot-{turn}")
+        if chance.random() < 0.3:
+            site.lose(2)
+        if chance.random() < 0.2:
+            site.engine_ms -= 15_000
+        if turn % 3 == 2:
             site.take()
     return site
 

@@ -35,13 +35,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 #: The stages before which runs are killed, in turn.
 KILLS = ("messages", "report depth_hourly")
 #: Reports of which each day can be built alone.
-BY_DAY = ("hours", "throughput", "depth", "depth_hourly", "latency_daily")
+BY_DAY = ("hours", "rare_events", "clocks", "deliveries", "throughput", "depth", "depth_hourly", "latency_daily")
 
 
 def sites() -> list[Site]:
     """Devices that have something in each report, over several days; one body is poison on two of them."""
     made = [faults.wild(1, 120), faults.device_storm(), faults.device_stuck(), faults.device_dead_consumer()]
-    made += [faults.device_lost_dead_letter(), faults.device_duplicates(), faults.device_power_cut()]
+    made += [
+        faults.device_lost_dead_letter(),
+        faults.device_duplicates(),
+        faults.device_power_cut(),
+        faults.wild_clock(),
+    ]
     made += [*well.device_restored(), well.device_imports(), import_in_two_slices()]
     later = Site("a-week-later", wall_ms=MORNING_MS + 7 * DAY_MS)
     later.hours(1)

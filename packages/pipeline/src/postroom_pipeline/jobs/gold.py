@@ -239,7 +239,9 @@ class _Writer:
                     sizes[need] = self._listing.bytes_of(need, read)
             sizes = {need: int(size * touched.share) for need, size in sizes.items()}
         with self._run.stage(f"report {name}"), lightly(session, sum(sizes.values())):
-            built = report.build({need: frames[need] for need in report.NEEDS}, self._given.get(name))
+            built = report.build(
+                {need: frames[need] for need in report.NEEDS}, self._given.get(getattr(report, "GIVEN_OF", name))
+            )
             self._listing.forget(name)
             if touched and scope.by_device:
                 self._write_touched(report, built, days, touched)

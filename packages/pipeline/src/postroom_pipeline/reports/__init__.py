@@ -18,8 +18,10 @@ from . import (
     audit,
     audit_messages,
     clock_trouble,
+    clocks,
     consumer_health,
     dead_reasons_daily,
+    deliveries,
     depth,
     depth_hourly,
     device_health,
@@ -30,6 +32,7 @@ from . import (
     journal_gaps,
     latency_daily,
     poison_messages,
+    rare_events,
     restores,
     retry_storms,
     stuck_leases,
@@ -73,7 +76,7 @@ def _by_name(*reports: Report) -> dict[str, Report]:
     return {report.TABLE.name: report for report in reports}
 
 
-GROUNDS: Final = _by_name(hours, epochs, restores, imports, depth)
+GROUNDS: Final = _by_name(hours, rare_events, epochs, restores, imports, clocks, deliveries, depth)
 ALL: Final = _by_name(
     dead_reasons_daily,
     depth_hourly,

@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..schema import columns as c
+from ..schema.columns import is_suspect, time_of
 from ..schema.table import Frames, Table
-from .lineage import native
+from . import clocks
 from .scope import OF_DEVICE
-from .thresholds import Given, Threshold, chosen
+from .thresholds import Given, chosen
 
 SCHEMA: Final = StructType(
     [
@@ -42,47 +43,27 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "event", "trouble")
 PARTITION: Final = ()
 TABLE: Final = Table("clock_trouble", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "imports")
+NEEDS: Final = ("clocks",)
 SCOPE: Final = OF_DEVICE
-THRESHOLDS: Final = (
-    Threshold("step_ms", 5_000, "minimum difference between wall clock and engine time from one event to the next"),
-)
+THRESHOLDS: Final = clocks.THRESHOLDS
 TROUBLE: Final = "trouble <> 'boot'"
 
-#: The columns of events that are read: plans of few columns are prepared faster.
-_READ: Final = (
-    "device",
-    "root",
-    "epoch",
-    "event",
-    "request_end",
-    "type",
-    "boot_id",
-    "clean",
-    "wall_ms",
-    "engine_ms",
-    "clock_suspect",
-    "wall_at",
-)
 _ROOT: Final = ("device", "root", "epoch")
-#: Types of events that a start writes before its ``clock_marked``.
-_BEFORE_MARK: Final = ("gap", "epoch_started")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per event and problem."""
     limits = chosen(THRESHOLDS, given)
-    seen = _sequence(frames)
+    seen = _sequence(frames["clocks"])
     parted = F.abs(F.col("step_ms")) >= limits["step_ms"]
-    suspect = F.col("clock_suspect")
-    begins = suspect & ~F.coalesce(F.col("suspect_before"), F.lit(False))
+    suspect, suspect_before = F.col("is_suspect"), F.col("suspect_before")
     back = F.col("engine_ms") < F.col("engine_before_ms")
     troubles = F.array_compact(
         F.array(
             F.when(parted & ~F.col("is_boot"), "step"),
             F.when(parted & F.col("is_boot"), "boot_step"),
             F.when(F.col("is_boot"), F.when(F.col("was_clean"), "boot").otherwise("power_cut")),
-            F.when(begins, "wrong_year"),
+            F.when(suspect & ~suspect_before, "wrong_year"),
             F.when(back, "engine_back"),
         )
     )
@@ -101,28 +82,38 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         "engine_ms",
         "engine_before_ms",
         F.when(F.col("is_boot"), F.col("boot_id")).alias("boot_id"),
-        "wall_at",
+        time_of(F.col("wall_ms")).alias("wall_at"),
     )
 
 
-def _sequence(frames: Frames) -> DataFrame:
-    """The events of each root in order, with the clocks of the event before."""
-    own = native(frames["events"].select(*_READ), frames["imports"]).where(~F.col("type").isin(*_BEFORE_MARK))
+def _sequence(rows: DataFrame) -> DataFrame:
+    """The rows of each root in order, with the clocks of the event before: where a range begins, that is the last event
+    of another one.
+    """
     order = Window.partitionBy(*_ROOT).orderBy("event")
-    marked = (F.col("type") == "clock_marked") & F.col("boot_id").isNotNull()
-    boot_before = F.last(F.when(marked, F.col("boot_id")), ignorenulls=True).over(
-        order.rowsBetween(Window.unboundedPreceding, -1)
-    )
-    clocks = own.withColumns(
-        {
-            "is_boot": F.coalesce(marked & (F.col("boot_id") != boot_before), F.lit(False)),
-            "was_clean": F.coalesce(F.lag("clean").over(order), F.lit(False)),
-            "wall_before_ms": F.lag("wall_ms").over(order),
-            "engine_before_ms": F.lag("engine_ms").over(order),
-            "suspect_before": F.lag("clock_suspect").over(order),
+    past = order.rowsBetween(Window.unboundedPreceding, -1)
+    begins = F.col("begins")
+    before = {"wall_before_ms": "wall_ms", "engine_before_ms": "engine_ms", "clean_before": "clean"}
+    seen = rows.withColumns(
+        {name: F.when(begins, F.lag(of).over(order)).otherwise(F.col(name)) for name, of in before.items()}
+        | {
+            "boot_before": F.last("boot_id", ignorenulls=True).over(past),
+            "is_first": F.lag("event").over(order).isNull(),
+            "passed": F.when(begins, F.lit(1)).otherwise(F.col("event") - F.lag("event").over(order)),
         }
     )
     stepped = F.col("wall_ms") - F.col("wall_before_ms") - (F.col("engine_ms") - F.col("engine_before_ms"))
-    run = F.count_if(F.col("clock_suspect") != F.coalesce("suspect_before", F.lit(False))).over(order)
-    numbered = clocks.withColumns({"step_ms": F.coalesce(stepped, F.lit(0)), "_run": run})
-    return numbered.withColumn("suspect_run", F.count(F.lit(1)).over(Window.partitionBy(*_ROOT, "_run"))).drop("_run")
+    seen = seen.withColumns(
+        {
+            "step_ms": F.coalesce(stepped, F.lit(0)),
+            "was_clean": F.coalesce("clean_before", F.lit(False)),
+            "is_boot": F.coalesce(F.col("boot_id") != F.col("boot_before"), F.lit(False)),
+            "is_suspect": is_suspect(F.col("wall_ms")),
+            "suspect_before": ~F.col("is_first") & is_suspect(F.col("wall_before_ms")),
+            "number": F.sum("passed").over(order.rowsBetween(Window.unboundedPreceding, 0)),
+        }
+    )
+    following = order.rowsBetween(1, Window.unboundedFollowing)
+    turns = F.when(F.col("is_suspect") != F.col("suspect_before"), F.col("number"))
+    until = F.coalesce(F.min(turns).over(following), F.max("number").over(following) + 1, F.col("number") + 1)
+    return seen.withColumn("suspect_run", until - F.col("number"))

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .lineage import native
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
@@ -43,7 +42,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "consumer")
 PARTITION: Final = ()
 TABLE: Final = Table("consumer_health", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots", "clock_trouble")
+NEEDS: Final = ("deliveries", "rare_events", "depth", "queue_depth", "consumers", "snapshots", "clock_trouble")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("silent_ms", 600_000, "minimum silence of a dead consumer"),
@@ -51,12 +50,21 @@ THRESHOLDS: Final = (
     Threshold("pauses_min", 20, "minimum number of its pauses"),
     Threshold("silent_alone_ms", 3_600_000, "minimum silence if there are fewer"),
     Threshold("backlog_min", 10, "minimum growth of the queue since it fell silent, for at least `silent_ms`"),
+    Threshold("signs_max", 20_000, "number of the last times it asked for or got a message that count"),
     Threshold("onset_ms", 3_600_000, "if others consume: they started at most this long after it fell silent"),
 )
 TROUBLE: Final = "status <> 'ok'"
 
 _QUEUE: Final = ("device", "root", "queue")
 _SILENCE: Final = ("epoch", "from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "is_end")
+_SHOWN: Final = (
+    "from_engine_ms",
+    "to_engine_ms",
+    "backlog_from",
+    "backlog_to",
+    "grown_since_engine_ms",
+    "others_took",
+)
 _OF: Final = (*KEY, *_SILENCE)
 
 
@@ -65,18 +73,10 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     one that a new consumer took over. The time before a start of the machine does not count.
     """
     limits = chosen(THRESHOLDS, given)
-    rows = _rows(frames)
-    lives = materialized(_lives(_pauses(_course(rows)), limits))
-    candidates = materialized(_candidates(lives, limits))
-    of_candidates = rows.join(F.broadcast(candidates.select(*_QUEUE).distinct()), [*_QUEUE], "left_semi")
-    silences = _silences(candidates, _course(of_candidates), frames, limits)
-    if candidates.isEmpty():  # as it should be: nothing needs to be read again
-        silences = silences.where("false")
-    columns = ("from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
-    length = F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms")
-    longest = silences.groupBy(*KEY).agg(
-        F.max_by(F.struct(*columns), length).alias("silence"), F.max("is_end").alias("is_dead")
-    )
+    lives = materialized(_lives(frames, limits))
+    # How full queues were is only asked of those that a consumer left alone for long.
+    queues = materialized(lives.where("may_be_dead").select(*_QUEUE).distinct())
+    longest = _longest(frames, lives, queues, limits)
     rows = lives.join(longest, [*KEY], "left").withColumn("_from", F.col("silence")["from_engine_ms"])
     status = F.when(F.col("silence").isNull(), "ok").when(F.col("is_dead"), "dead").otherwise("recovered")
     return rows.select(
@@ -88,7 +88,23 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         "active",
         "usual_ms",
         _wall("_from").alias("from_at"),
-        *(F.col("silence")[name].alias(name) for name in columns),
+        *(F.col("silence")[name].alias(name) for name in _SHOWN),
+    )
+
+
+def _longest(frames: Frames, lives: DataFrame, queues: DataFrame, limits: dict[str, float]) -> DataFrame:
+    """The longest ``silence`` of each consumer of such queues that was dead, and whether it ``is_dead``."""
+    if queues.isEmpty():  # as it should be: nothing else needs to be read
+        nothing = F.struct(*(F.lit(None).cast("bigint").alias(name) for name in _SHOWN))
+        return lives.select(*KEY, nothing.alias("silence"), F.lit(False).alias("is_dead")).where("false")
+    course = _course(_rows(frames, queues))
+    candidates = materialized(_candidates(_pauses(course), lives, limits))
+    silences = _silences(candidates, course, frames, limits)
+    if candidates.isEmpty():
+        silences = silences.where("false")
+    length = F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms")
+    return silences.groupBy(*KEY).agg(
+        F.max_by(F.struct(*_SHOWN), length).alias("silence"), F.max("is_end").alias("is_dead")
     )
 
 
@@ -109,20 +125,66 @@ def _ends(frames: Frames) -> DataFrame:
     )
 
 
-def _rows(frames: Frames) -> DataFrame:
-    """Of each queue: signs of life of consumers, changes of the backlog, and pauses of consuming."""
-    place = (*_QUEUE, "epoch", "engine_ms", "event")
-    leased = "type = 'leased' and not coalesce(of_dead, false) and consumer is not null"
-    taken = frames["events"].where(leased).select(*place, "consumer", "request_end", "type")
-    rows = native(taken, frames["imports"]).select(*place, "consumer", F.lit(True).alias("took"))
+def _signs(frames: Frames) -> DataFrame:
+    """When each consumer asked for or got a message, as snapshots say: once for each such time."""
     asked = F.explode(F.array_distinct(F.array_compact(F.array("asked_engine_ms", "delivered_engine_ms"))))
-    signs = frames["consumers"].select(*_QUEUE, "epoch", "consumer", asked.alias("engine_ms")).distinct()
+    return frames["consumers"].select(*_QUEUE, "epoch", "consumer", asked.alias("engine_ms")).distinct()
+
+
+def _lives(frames: Frames, limits: dict[str, float]) -> DataFrame:
+    """A row for each consumer; ``may_be_dead`` is whether a pause is long for it."""
+    taken = frames["deliveries"].where("consumer is not null").select(*KEY, "epoch", "leases.engine_ms")
+    signs = _signs(frames).select(*KEY, "epoch", F.array("engine_ms").alias("engine_ms"))
+    parts = taken.unionByName(signs).join(_ends(frames), ["device", "root", "epoch"])
+    later = Window.partitionBy(*KEY).orderBy(F.array_max("engine_ms").desc()).rowsBetween(Window.unboundedPreceding, -1)
+    counted = parts.withColumn("_later", F.coalesce(F.sum(F.size("engine_ms")).over(later), F.lit(0)))
+    counting = F.when(F.col("_later") < limits["signs_max"], F.col("engine_ms"))
+    times = F.slice(F.sort_array(F.flatten(F.collect_list(counting)), asc=False), 1, int(limits["signs_max"]))
+    lives = counted.groupBy(*KEY, "end_engine_ms", "end_wall_ms").agg(
+        F.sum(F.size("engine_ms")).alias("active"), F.reverse(times).alias("times")
+    )
+    following = F.slice("times", 2, F.size("times"))
+    between = F.zip_with(following, F.slice("times", 1, F.size("times") - 1), lambda to, at: to - at)
+    lives = lives.select(
+        *KEY,
+        "end_engine_ms",
+        "end_wall_ms",
+        "active",
+        F.element_at("times", 1).alias("since_engine_ms"),
+        F.element_at("times", -1).alias("last_active_engine_ms"),
+        F.sort_array(between).alias("lengths"),
+    )
+    pauses = F.size("lengths")
+    lives = lives.withColumn("usual_ms", _ninth_decile(F.col("lengths")))
+    own = F.greatest(F.lit(limits["silent_ms"]), F.col("usual_ms") * limits["silent_factor"])
+    enough = F.when(pauses >= limits["pauses_min"], own).otherwise(F.greatest(own, F.lit(limits["silent_alone_ms"])))
+    silent = F.col("end_engine_ms") - F.col("last_active_engine_ms")
+    longest = F.greatest(silent, F.try_element_at("lengths", F.lit(-1)))
+    lives = lives.withColumns({"enough_ms": enough, "may_be_dead": F.coalesce(longest >= enough, F.lit(False))})
+    return lives.drop("lengths")
+
+
+def _ninth_decile(ordered: Column) -> Column:
+    """The 90th percentile of a sorted array of integers, interpolated and rounded down; null if it is empty."""
+    tenths = F.greatest(F.size(ordered) - 1, F.lit(0)) * 9
+    low = F.floor(tenths / 10).cast("int")
+    at_low = F.try_element_at(ordered, low + 1)
+    at_high = F.coalesce(F.try_element_at(ordered, low + 2), at_low)
+    return at_low + F.floor((at_high - at_low) * (tenths % 10) / 10)
+
+
+def _rows(frames: Frames, queues: DataFrame) -> DataFrame:
+    """Of such queues: signs of life of consumers, changes of the backlog, and pauses of consuming."""
+    place = (*_QUEUE, "epoch", "engine_ms", "event")
+    taken = frames["deliveries"].where("consumer is not null").select(*KEY, "epoch", F.inline("leases"))
+    rows = taken.withColumn("took", F.lit(True))
     levels = frames["depth"].select(*place, F.col("live_depth").alias("level"))
     is_pause = F.lit(True).alias("is_pause")
-    paused = frames["events"].where("type = 'paused' and get_json_object(ext, '$.operation') = 'consume'")
+    paused = frames["rare_events"].where("type = 'paused' and get_json_object(ext, '$.operation') = 'consume'")
     off = frames["queue_depth"].where("consume_paused").withColumn("event", F.col("as_of_event"))
-    for more in (signs, levels, paused.select(*place, is_pause), off.select(*place, is_pause)):
+    for more in (_signs(frames), levels, paused.select(*place, is_pause), off.select(*place, is_pause)):
         rows = rows.unionByName(more, allowMissingColumns=True)
+    rows = rows.join(F.broadcast(queues), [*_QUEUE], "left_semi")
     return rows.join(_ends(frames), ["device", "root", "epoch"])
 
 
@@ -152,28 +214,13 @@ def _pauses(course: DataFrame) -> DataFrame:
     )
 
 
-def _lives(pauses: DataFrame, limits: dict[str, float]) -> DataFrame:
-    """A row for each consumer, with ``long``: its long pauses in which the backlog grew."""
-    silent = F.col("to_engine_ms") - F.col("from_engine_ms")
-    grew = F.col("backlog_to") - F.col("backlog_from") >= limits["backlog_min"]
-    length = F.when(~F.col("is_end"), silent)
-    return pauses.groupBy(*KEY, "end_engine_ms", "end_wall_ms").agg(
-        F.max("from_engine_ms").alias("last_active_engine_ms"),
-        F.count(F.lit(1)).alias("active"),
-        F.count(length).alias("pauses"),
-        F.percentile(length, 0.9).cast("bigint").alias("usual_ms"),
-        F.collect_list(F.when(grew & (silent >= limits["silent_ms"]), F.struct(*_SILENCE))).alias("long"),
-    )
-
-
-def _candidates(lives: DataFrame, limits: dict[str, float]) -> DataFrame:
+def _candidates(pauses: DataFrame, lives: DataFrame, limits: dict[str, float]) -> DataFrame:
     """The pauses that are long for their consumer, and in which the backlog grew."""
-    silent = F.col("to_engine_ms") - F.col("from_engine_ms")
-    own = F.greatest(F.lit(limits["silent_ms"]), F.col("usual_ms") * limits["silent_factor"])
-    enough = F.when(F.col("pauses") >= limits["pauses_min"], own).otherwise(
-        F.greatest(own, F.lit(limits["silent_alone_ms"]))
-    )
-    return lives.select(*KEY, "pauses", "usual_ms", F.inline("long")).where(silent >= enough).select(*_OF)
+    grew = F.col("backlog_to") - F.col("backlog_from") >= limits["backlog_min"]
+    is_long = F.col("to_engine_ms") - F.col("from_engine_ms") >= F.col("enough_ms")
+    counts = F.col("from_engine_ms") >= F.col("since_engine_ms")
+    own = pauses.join(lives.select(*KEY, "since_engine_ms", "enough_ms"), [*KEY])
+    return own.where(grew & is_long & counts).select(*_OF)
 
 
 def _silences(candidates: DataFrame, course: DataFrame, frames: Frames, limits: dict[str, float]) -> DataFrame:

@@ -35,8 +35,8 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "queue", "reason_code", "cause", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("dead_reasons_daily", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events",)
-SCOPE: Final = Scope(by_day_of=("events",), days_before=7)
+NEEDS: Final = ("rare_events", "hours")
+SCOPE: Final = Scope(by_day_of=("rare_events", "hours"), days_before=7)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 
@@ -48,7 +48,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     count.
     """
     chosen(THRESHOLDS, given)
-    events = frames["events"].select(*_SERIES, "root", "message", "type", "wall_at", "day")
+    events = frames["rare_events"].select(*_SERIES, "root", "message", "type", "wall_at", "day")
     died = events.where(F.col("type") == "died").withColumns(
         {name: F.coalesce(name, F.lit("")) for name in ("reason_code", "cause", "queue")}
     )
@@ -58,7 +58,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         F.min("message").alias("example"),
         F.max("wall_at").alias("last_at"),
     )
-    observed = events.select("device", F.col("day").alias("earlier")).distinct()
+    observed = frames["hours"].select("device", F.col("day").alias("earlier")).distinct()
     then = deaths.select(*_SERIES, F.col("day").alias("earlier"), F.col("deaths").alias("then"))
     week = (
         deaths.select(*KEY, F.explode(F.expr("sequence(date_sub(day, 7), date_sub(day, 1))")).alias("earlier"))

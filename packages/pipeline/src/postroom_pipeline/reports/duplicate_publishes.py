@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from .lineage import native, standing
+from ..spark.session import frame_of, materialized
+from .lineage import FEW_MESSAGES, native, standing
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
@@ -83,11 +84,20 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
 
 
 def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
-    # Rows of a queue meet once; the windows below are parts of it.
-    published = events.where("type = 'published' and payload_digest is not null").repartition(*_QUEUE)
+    published = events.where("type = 'published' and payload_digest is not null")
+    # Most bodies occur once: a hash of each tells which ones may occur again, and only these are put in order.
+    hashed = published.withColumn("_hash", F.xxhash64(*_BODY))
+    again = materialized(hashed.groupBy("_hash").agg(F.count(F.lit(1)).alias("_n")).where("_n > 1").select("_hash"))
+    many = again.count()
+    if not many:  # the events need not be read again
+        return frame_of(events.sparkSession, [], SCHEMA)
+    if many <= FEW_MESSAGES:
+        again = F.broadcast(again)
+    repeated = hashed.join(again, "_hash", "left_semi").drop("_hash")
+    of_all = published.groupBy(*_QUEUE).agg(F.count(F.lit(1)).alias("_all"))
     order = Window.partitionBy(*_BODY).orderBy("epoch", "event")
     before = F.lag(F.struct("event", "message", "engine_ms", "epoch", "request_end", "trace_id", "deduplication_key"))
-    paired = published.withColumn("_before", before.over(order))
+    paired = repeated.withColumn("_before", before.over(order))
     apart = F.col("engine_ms") - F.col("_before")["engine_ms"]
     close = F.coalesce((F.col("_before")["epoch"] == F.col("epoch")) & (apart <= limits["apart_ms"]), F.lit(False))
     numbered = paired.withColumns({"apart_ms": apart, "_close": close})
@@ -99,9 +109,7 @@ def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
         }
     ).withColumn("_repeats", (F.col("_runs") > 1) | (F.col("_copies") > limits["copies_max"]))
     of_queue = Window.partitionBy(*_QUEUE)
-    marked = counted.withColumns(
-        {"_all": F.count(F.lit(1)).over(of_queue), "_repeating": F.count_if("_repeats").over(of_queue)}
-    )
+    marked = counted.withColumn("_repeating", F.count_if("_repeats").over(of_queue)).join(of_all, [*_QUEUE])
     is_distinctive = (F.col("_all") >= limits["published_min"]) & (
         F.col("_repeating") <= F.col("_all") * limits["repeating_max"]
     )
@@ -128,15 +136,18 @@ def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
 
 
 def _recognised(events: DataFrame) -> DataFrame:
-    first = events.where("type = 'published'").select(
+    reply = F.get_json_object("ext", "$.reply.of")
+    answered = events.where("type = 'answered'").withColumn("first_message", reply).where("first_message is not null")
+    answered = materialized(answered)
+    named = F.broadcast(answered.select("device", "root", F.col("first_message").alias("message")).distinct())
+    published = events.where("type = 'published'").join(named, ["device", "root", "message"], "left_semi")
+    first = published.select(
         "device",
         "root",
         F.col("message").alias("first_message"),
         F.struct("event", "queue", "engine_ms", "payload_digest").alias("_first"),
     )
     first = first.groupBy("device", "root", "first_message").agg(F.min("_first").alias("_first"))
-    reply = F.get_json_object("ext", "$.reply.of")
-    answered = events.where("type = 'answered'").withColumn("first_message", reply).where("first_message is not null")
     matched = answered.join(first, ["device", "root", "first_message"], "left")
     return matched.select(
         "device",

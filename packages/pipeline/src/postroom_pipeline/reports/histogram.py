@@ -45,9 +45,9 @@ def summarised(lengths: DataFrame, by: Sequence[str]) -> DataFrame:
 
     :param lengths: the columns of ``by``, and ``ms``: a duration that is not negative.
     """
-    # Most durations are different: counting them before the rows of a group have met would only cost.
-    counted = lengths.repartition(*by).groupBy(*by, "ms").agg(F.count(F.lit(1)).alias("n"))
-    return _summary(counted.withColumn("most", F.col("ms")), by)
+    # Most durations are different: counting equal ones would only cost.
+    each = lengths.select(*by, "ms", F.lit(1).cast("bigint").alias("n"), F.col("ms").alias("most"))
+    return _summary(each, by)
 
 
 def merged(summaries: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -64,9 +64,9 @@ def merged(summaries: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def _summary(counted: DataFrame, by: Sequence[str]) -> DataFrame:
-    group = Window.partitionBy(*by)
-    total = F.sum("n").over(group)
-    reached = F.sum("n").over(group.orderBy("ms").rowsBetween(Window.unboundedPreceding, 0))
+    group = Window.partitionBy(*by).orderBy("ms")
+    total = F.sum("n").over(group.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
+    reached = F.sum("n").over(group.rowsBetween(Window.unboundedPreceding, 0))
     ranked = counted.select(*by, "ms", "n", "most", total.alias("total"), reached.alias("reached"))
     marked = ranked.groupBy(*by, bucket_of(F.col("ms")).alias("upto_ms")).agg(
         F.sum("n").alias("n"),

@@ -23,7 +23,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "request_end")
 PARTITION: Final = ()
 TABLE: Final = Table("imports", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events",)
+NEEDS: Final = ("rare_events",)
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
@@ -32,4 +32,4 @@ TROUBLE: Final = "false"
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per import."""
     chosen(THRESHOLDS, given)
-    return frames["events"].where("type = 'imported' and request_end is not null").select(*KEY).distinct()
+    return frames["rare_events"].where("type = 'imported' and request_end is not null").select(*KEY).distinct()

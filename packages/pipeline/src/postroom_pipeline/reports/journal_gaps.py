@@ -10,7 +10,6 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from ..spark.session import materialized
 from .lineage import ROOT
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
@@ -35,14 +34,12 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "first_event")
 PARTITION: Final = ()
 TABLE: Final = Table("journal_gaps", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "epochs", "snapshots")
+NEEDS: Final = ("hours", "rare_events", "epochs", "snapshots")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (Threshold("not_exported_min", 1, "minimum number of events that no snapshot covers to report"),)
 TROUBLE: Final = "gap in ('lost', 'reported')"
 
 _EPOCH: Final = ("device", "root", "epoch")
-#: How many ids are represented by the bits of one number.
-_BLOCK: Final = 64
 #: What can cover a range of ids.
 _COVERS: Final = ("present", "sliced", "reported", "retired")
 
@@ -50,9 +47,10 @@ _COVERS: Final = ("present", "sliced", "reported", "retired")
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per range of missing ids with the same explanation."""
     limits = chosen(THRESHOLDS, given)
-    events = frames["events"].select(*_EPOCH, "event", "wall_at")
-    ranges = _ranges(frames["snapshots"], frames["epochs"]).unionByName(_unused(frames["events"]))
-    stretches = _stretches(ranges, events)
+    hours = frames["hours"]
+    present = hours.select(*_EPOCH, F.col("first_event").alias("first"), F.col("last_event").alias("last"))
+    covers = _ranges(frames["snapshots"], frames["epochs"]).unionByName(_unused(frames["rare_events"]))
+    stretches = _stretches(covers.unionByName(present.withColumn("cover", F.lit("present"))))
     gap = (
         F.when(F.col("reported") > 0, "reported")
         .when(F.col("sliced") > 0, "lost")
@@ -63,15 +61,9 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         "events", F.col("last_event") - F.col("first_event") + 1
     )
     gaps = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
-    gaps = materialized(gaps)
-    if gaps.isEmpty():  # the events need not be read again
-        events = events.where("false")
-    ends = gaps.select(*_EPOCH, F.explode(F.array(F.col("first_event") - 1, F.col("last_event") + 1)).alias("event"))
-    near = events.join(F.broadcast(ends.distinct()), [*_EPOCH, "event"], "left_semi").select(
-        *_EPOCH, "event", "wall_at"
-    )
-    before = near.select(*_EPOCH, (F.col("event") + 1).alias("first_event"), F.col("wall_at").alias("before_at"))
-    after = near.select(*_EPOCH, (F.col("event") - 1).alias("last_event"), F.col("wall_at").alias("after_at"))
+    # The events around a gap are the last one and the first one of ranges.
+    before = hours.select(*_EPOCH, (F.col("last_event") + 1).alias("first_event"), F.col("last_at").alias("before_at"))
+    after = hours.select(*_EPOCH, (F.col("first_event") - 1).alias("last_event"), F.col("first_at").alias("after_at"))
     return gaps.join(before, [*_EPOCH, "first_event"], "left").join(after, [*_EPOCH, "last_event"], "left")
 
 
@@ -102,10 +94,9 @@ def _unused(events: DataFrame) -> DataFrame:
     return left_out.select(*_EPOCH, first, (F.col("event") - 1).alias("last"), F.lit("present").alias("cover"))
 
 
-def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
+def _stretches(ranges: DataFrame) -> DataFrame:
     """Ranges of ids between two ends of ranges, with the number of ranges of each kind that cover them."""
-    covers = ranges.unionByName(_present(events)).distinct()
-    ends = covers.select(
+    ends = ranges.distinct().select(
         *_EPOCH,
         "cover",
         F.inline(
@@ -127,20 +118,6 @@ def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
         (F.lead("at").over(order) - 1).alias("last_event"),
         *(F.sum(cover).over(past).alias(cover) for cover in _COVERS),
     ).where("last_event is not null")
-
-
-def _present(events: DataFrame) -> DataFrame:
-    """The existing events as ranges: blocks of 64 ids, or single ids if not all of a block exist."""
-    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), (F.col("event") % _BLOCK).cast("int"))
-    blocks = events.groupBy(*_EPOCH, F.expr(f"event div {_BLOCK}").alias("block")).agg(F.bit_or(bit).alias("bits"))
-    first, block = F.col("block") * _BLOCK, F.sequence(F.lit(0), F.lit(_BLOCK - 1))
-    each = F.transform(
-        F.filter(block, lambda place: F.getbit("bits", place) == 1),
-        lambda place: F.struct((first + place).alias("first"), (first + place).alias("last")),
-    )
-    block_of_all = F.array(F.struct(first.alias("first"), (first + (_BLOCK - 1)).alias("last")))
-    ranges = F.when(F.col("bits") == -1, block_of_all).otherwise(each)
-    return blocks.select(*_EPOCH, F.inline(ranges), F.lit("present").alias("cover"))
 
 
 def _merged(missing: DataFrame) -> DataFrame:

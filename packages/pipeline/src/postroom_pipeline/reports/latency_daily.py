@@ -33,6 +33,15 @@ THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 #: Nothing here is a trouble by itself: ``anomalies`` judges it.
 TROUBLE: Final = "false"
 
+_GROUP: Final = ("device", "queue", "day")
+#: The columns of messages that are read.
+_READ: Final = (
+    "published_engine_ms",
+    "first_leased_engine_ms",
+    "last_leased_engine_ms",
+    "acked_engine_ms",
+)
+
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Imported and reprocessed messages are not measured, because they waited elsewhere, or for a person."""
@@ -45,5 +54,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         "publish_to_ack": F.col("acked_engine_ms") - F.col("published_engine_ms"),
     }
     measured = F.array(*(F.struct(F.lit(name).alias("measure"), span.alias("ms")) for name, span in spans.items()))
-    lengths = own.select("device", "queue", "day", F.inline(measured)).where("ms >= 0")
+    # The messages of a queue and day meet before each becomes three rows.
+    met = own.select(*_GROUP, *_READ).repartition(*_GROUP)
+    lengths = met.select(*_GROUP, F.inline(measured)).where("ms >= 0")
     return summarised(lengths, KEY)

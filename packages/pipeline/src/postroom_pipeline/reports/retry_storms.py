@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from ..spark.session import materialized
+from ..spark.session import frame_of, materialized
 from .lineage import native
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
@@ -38,7 +38,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "queue", "from_event")
 PARTITION: Final = ()
 TABLE: Final = Table("retry_storms", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "imports")
+NEEDS: Final = ("rare_events", "imports", "deliveries")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("window_ms", 300_000, "time that is examined after each failed delivery; closer storms are merged"),
@@ -59,7 +59,6 @@ _READ: Final = (
     "queue",
     "message",
     "consumer",
-    "of_dead",
     "reason_code",
     "engine_ms",
     "wall_at",
@@ -71,9 +70,16 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """A storm includes all failed deliveries of the examined times, also those before the thresholds were reached."""
     limits = chosen(THRESHOLDS, given)
     kind = F.col("type")
-    leased = (kind == "leased") & ~F.coalesce("of_dead", F.lit(False))
-    events = native(frames["events"].select(*_READ), frames["imports"]).where(kind.isin("retried", "died") | leased)
+    ended = native(frames["rare_events"].select(*_READ), frames["imports"]).where(kind.isin("retried", "died"))
     looked = Window.partitionBy(*_QUEUE).orderBy("engine_ms").rangeBetween(-int(limits["window_ms"]), 0)
+    # Few queues have so many failed deliveries within the time: only their other deliveries are counted.
+    failures = ended.where("type = 'retried'").withColumn("_retries", F.count(F.lit(1)).over(looked))
+    queues = materialized(failures.where(F.col("_retries") >= limits["retries_min"]).select(*_QUEUE).distinct())
+    none = frame_of(ended.sparkSession, [], SCHEMA)
+    if queues.isEmpty():  # as it should be
+        return none
+    leased = frames["deliveries"].select(*_QUEUE, F.inline("leases"), F.lit("leased").alias("type"))
+    events = ended.unionByName(leased, allowMissingColumns=True).join(F.broadcast(queues), [*_QUEUE], "left_semi")
     failed = F.when(kind == "retried", F.col("engine_ms"))
     seen = events.withColumns(
         {
@@ -95,8 +101,8 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
             F.min("_since").alias("from_engine_ms"), F.max("engine_ms").alias("to_engine_ms")
         )
     )
-    if storms.isEmpty():  # the events need not be read again
-        events = events.where("false")
+    if storms.isEmpty():
+        return none
     return _told(events, storms).where(F.col("messages") >= limits["messages_min"])
 
 

@@ -47,6 +47,10 @@ SCOPE: Final = Scope(by_day_of=("events",))
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
+_MINUTE_MS: Final = 60_000
+#: So many minutes are counted together.
+_MINUTES: Final = 15
+
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Events that a restore undid count, too, because the work was done."""
@@ -55,15 +59,16 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     columns = ("device", "root", "queue", "type", "of_dead", "engine_ms", "wall_at", "payload_bytes", "day")
     events = frames["events"].select(*columns).withColumn("hour", hour_of_row())
     counted = events.where(kind.isin(*COUNTED) & ~((kind == "leased") & F.coalesce("of_dead", F.lit(False))))
-    hours = counted.groupBy(*KEY).agg(
+    # Counted by quarters of an hour first, with a sum for each minute: single minutes would be many rows.
+    minute = F.expr(f"engine_ms div {_MINUTE_MS}")
+    quarters = counted.groupBy(*KEY, F.expr(f"engine_ms div {_MINUTE_MS * _MINUTES}").alias("quarter")).agg(
         *(F.count_if(kind == name).alias(name) for name in COUNTED),
-        F.sum(F.when(kind == "published", F.coalesce("payload_bytes", F.lit(0))).otherwise(0)).alias("published_bytes"),
+        F.sum(F.when(kind == "published", F.col("payload_bytes"))).alias("published_bytes"),
+        *(F.count_if((kind == "published") & (minute % _MINUTES == one)).alias(f"_{one}") for one in range(_MINUTES)),
     )
-    # Minutes are many; they are counted apart, of what was published alone.
-    minutes = counted.where("type = 'published'").groupBy(*KEY, F.expr("engine_ms div 60000").alias("minute"))
-    busiest = minutes.agg(F.count(F.lit(1)).alias("n")).groupBy(*KEY).agg(F.max("n").alias("busiest_minute"))
-    both = hours.unionByName(busiest, allowMissingColumns=True)
-    return both.groupBy(*KEY).agg(
-        *(F.sum(name).alias(name) for name in (*COUNTED, "published_bytes")),
-        F.coalesce(F.max("busiest_minute"), F.lit(0)).alias("busiest_minute"),
+    busiest = F.greatest(*(F.col(f"_{one}") for one in range(_MINUTES)))
+    return quarters.groupBy(*KEY).agg(
+        *(F.sum(name).alias(name) for name in COUNTED),
+        F.coalesce(F.sum("published_bytes"), F.lit(0)).alias("published_bytes"),
+        F.max(busiest).alias("busiest_minute"),
     )

@@ -28,6 +28,7 @@ DATE: Final = DateType()
 #: 2015 to 2100 in Unix milliseconds: a device whose wall clock is outside was never set.
 SANE_FROM_MS: Final = 1_420_070_400_000
 SANE_UNTIL_MS: Final = 4_102_444_800_000
+_HOUR_MICROS: Final = 3_600_000_000
 
 
 def column(name: str, kind: DataType, meaning: str) -> StructField:
@@ -78,7 +79,9 @@ def day_of(wall_ms: Column, arrival: Column) -> Column:
 
 def hour_of_row() -> Column:
     """The hour of a row's ``wall_at``; the beginning of its ``day`` if the clock is suspect."""
-    return F.coalesce(F.date_trunc("hour", "wall_at"), F.col("day").cast("timestamp"))
+    micros = F.unix_micros("wall_at")  # ``date_trunc`` takes ten times as long, for the sake of time zones
+    hour = F.timestamp_micros(micros - micros % _HOUR_MICROS)
+    return F.coalesce(hour, F.col("day").cast("timestamp"))
 
 
 def clock_columns() -> dict[str, Column]:
