@@ -258,6 +258,21 @@ def test_a_dead_consumer_is_reported_with_the_backlog_that_grew(gold: dict[str, 
     assert (back["status"], back["others_took"]) == ("recovered", 0)
 
 
+def test_of_a_consumers_signs_of_life_only_the_last_ones_count(
+    spark: SparkSession, place: Path, gold: dict[str, list[Row]]
+) -> None:
+    warehouse = Warehouse(spark, str(place))
+    tables = TABLES | {name: report.TABLE for name, report in BUILT.items()}
+    module = BUILT["consumer_health"]
+    frames = {need: warehouse.read(tables[need]) for need in module.NEEDS}
+    rows = [row.asDict() for row in module.build(frames, {"signs_max": 1}).collect()]
+    assert {row["usual_ms"] for row in rows} == {None}
+    (dead,) = (row for row in rows if row["device"] == "dead-consumer")
+    (before,) = of(gold, "consumer_health", "dead-consumer")
+    same = ("active", "last_active_engine_ms", "status", "silent_ms")
+    assert [dead[name] for name in same] == [before[name] for name in same]
+
+
 def test_an_anomaly_is_reported_with_the_numbers_behind_it(gold: dict[str, list[Row]]) -> None:
     (row,) = of(gold, "anomalies", "sudden-deaths", period="hour", metric="died", against="own")
     assert (row["value"], row["median"], row["mad"], row["n"], row["z"]) == (25.0, 0.0, 0.0, 26, 25 / 3)

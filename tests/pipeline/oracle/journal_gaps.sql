@@ -32,7 +32,11 @@ headers as (
     from ids i anti join events e on (e.device, e.root, e.epoch, e.event) = (i.device, i.root, i.epoch, i.id)
     where not exists (from events g where g.type = 'gap' and g.ext->>'unused' = 'true'
         and (g.device, g.root, g.epoch) = (i.device, i.root, i.epoch) and id > (g.ext->>'after')::bigint and id < g.event)
+), gaps as (
+    select device, root, epoch, gap, min(id) first_event, max(id) last_event, count(*) events
+    from (select *, id - row_number() over (partition by device, root, epoch, gap order by id) island from missing)
+    group by device, root, epoch, gap, island
 )
-select device, root, epoch, gap, min(id) first_event, max(id) last_event, count(*) events
-from (select *, id - row_number() over (partition by device, root, epoch, gap order by id) island from missing)
-group by device, root, epoch, gap, island
+select g.*, b.wall_at before_at, a.wall_at after_at from gaps g
+left join events b on (b.device, b.root, b.epoch, b.event) = (g.device, g.root, g.epoch, g.first_event - 1)
+left join events a on (a.device, a.root, a.epoch, a.event) = (g.device, g.root, g.epoch, g.last_event + 1)
