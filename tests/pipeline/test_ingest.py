@@ -134,7 +134,7 @@ def test_outdated_reports_are_built_once_by_the_next_run_that_may(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All reports take long, and are built alike: here there is one."""
-    name = "dead_reasons_daily"
+    name = "throughput"
     monkeypatch.setattr(gold, "BUILT", {name: REPORTS[name]})
     landing, tables, at = tmp_path / "landing", tmp_path / "tables", f"report {name}"
     with compiling_nothing(spark):
@@ -144,7 +144,7 @@ def test_outdated_reports_are_built_once_by_the_next_run_that_may(
         with pytest.raises(Killed):
             take_in(spark, landing, tables, killed_at=at, reports=True)
         take_in(spark, landing, tables, reports=True)
-        assert warehouse.read(REPORTS[name].TABLE).count() == 2, "one message of each device died"
+        assert warehouse.read(REPORTS[name].TABLE).where("died > 0").count() == 2, "one message of each device died"
         take_in(spark, landing, tables, killed_at=at, reports=True)
 
 

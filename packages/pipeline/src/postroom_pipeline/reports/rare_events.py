@@ -9,15 +9,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from postroom_common.snapshot import Kind
+
+from ..schema import columns as c
+from ..schema.snapshot import columns_of
 from ..schema.table import Frames, Table
-from ..silver.events import EVENTS
 from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 #: The types of these events.
 TYPES: Final = ("retried", "died", "clock_marked", "gap", "imported", "paused", "answered")
-_COLUMNS: Final = (
-    "device",
+_OF_EVENT: Final = (
     "root",
     "epoch",
     "event",
@@ -32,13 +34,12 @@ _COLUMNS: Final = (
     "boot_id",
     "clean",
     "engine_ms",
-    "wall_at",
     "ext",
-    "day",
 )
+_COLUMNS: Final = {column.name: column for column in columns_of(Kind.EVENT)}
 
-SCHEMA: Final = StructType([EVENTS.schema[name] for name in _COLUMNS])
-KEY: Final = EVENTS.key
+SCHEMA: Final = StructType([c.DEVICE, *(_COLUMNS[name] for name in _OF_EVENT), c.WALL_AT, c.DAY])
+KEY: Final = ("device", "root", "epoch", "event")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("rare_events", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
@@ -50,4 +51,4 @@ TROUBLE: Final = "false"
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per event that failed a delivery, ended a message as dead, or is not about the way of a message."""
     chosen(THRESHOLDS, given)
-    return frames["events"].where(F.col("type").isin(*TYPES)).select(*_COLUMNS)
+    return frames["events"].where(F.col("type").isin(*TYPES)).select(*SCHEMA.names)
