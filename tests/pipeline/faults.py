@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 
+from postroom_common.snapshot import Kind
+
 from . import well
 from .making import DAY_MS, HOUR_MS, Fields
 from .site import MINUTE_MS, Site, Takes
@@ -245,6 +247,20 @@ def device_back_after_end() -> Site:
     site.ack(key)
     site.take_in(key)
     site.take()
+    return site
+
+
+def device_state_after_end() -> Site:
+    """The snapshot lists a lease of a message that was acknowledged."""
+    site = Site("state-after-end")
+    site.hours(1)
+    key = site.new()
+    site.take_in(key)
+    lease = site._lease(key, site.messages[key])
+    site.ack(key)
+    site.take()
+    device, snapshot, lines = site.takes.pop()
+    site.takes.append((device, snapshot, [*lines, (Kind.LEASE, lease)]))
     return site
 
 

@@ -28,6 +28,8 @@ _TABLE_OF = {
     Kind.TRAFFIC: "traffic",
 }
 _SANE = (dt.datetime(2015, 1, 1, tzinfo=dt.UTC), dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+#: Events after which a message waits.
+_WAITS = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 #: When files arrived whose clock is none.
 ARRIVAL = dt.date(2026, 12, 1)
 
@@ -78,6 +80,10 @@ def messages_of(events: Iterable[Row]) -> list[Row]:
         key = (event["device"], event["root"], event["message"])
         row = made.setdefault(key, _new_message(event))
         row["last_queue"] = event.get("to") or event["queue"]
+        row["went_on"] = row["ended_count"] > 0
+        row |= {"last_event": event["event"], "last_type": event["type"], "last_at": event["wall_at"]}
+        row["fate"] = _fate(event) or row["fate"]
+        row["was_dead"] = row["was_dead"] or _fate(event) == "dead"
         row["last_day"] = max(row["last_day"], event["day"])
         row["attempts"] = max(row["attempts"], event.get("attempt") or 0)
         _take(row, event)
@@ -87,13 +93,26 @@ def messages_of(events: Iterable[Row]) -> list[Row]:
 def _new_message(event: Row) -> Row:
     row = {name: event[name] for name in ("device", "root", "message", "queue", "day", "clock_suspect")}
     counts = dict.fromkeys(("leases", "attempts", "retries", "reprocessed", "published_count", "ended_count"), 0)
-    return row | counts | {"state": "open", "first_day": event["day"], "last_day": event["day"]}
+    days = {"first_day": event["day"], "last_day": event["day"]}
+    return row | counts | days | {"state": "open", "fate": None, "was_dead": False, "first_event": event["event"]}
+
+
+def _fate(event: Row) -> str | None:
+    kind = event["type"]
+    if kind == "leased":
+        return "dead" if event.get("of_dead") else "inflight"
+    if kind in ("acked", "dropped"):
+        return "gone"
+    return {"died": "dead"}.get(kind) or ("waiting" if kind in _WAITS else None)
 
 
 def _take(row: Row, event: Row) -> None:
     number, engine, kind = event["event"], event["engine_ms"], event["type"]
     if kind == "published":
         row["published_count"] += 1
+        if row["published_count"] > 1:
+            row["published_again_event"] = number
+            return
         row |= {"published_event": number, "published_engine_ms": engine, "published_wall_ms": event["wall_ms"]}
         row |= {name: event.get(name) for name in ("payload_digest", "payload_bytes", "priority", "client")}
         row["published_at"] = event["wall_at"]
@@ -107,14 +126,19 @@ def _take(row: Row, event: Row) -> None:
         row["reprocessed"] += 1
         row["state"] = "open"
     elif kind == "acked":
-        row["ended_count"] += 1
+        _end(row, number)
         row |= {"acked_event": number, "acked_engine_ms": engine, "state": "acked"}
     elif kind == "died":
         row |= {"died_event": number, "died_engine_ms": engine, "state": "dead"}
         row |= {name: event.get(name) for name in ("reason_code", "reason_message", "cause")}
     elif kind == "dropped":
-        row["ended_count"] += 1
+        _end(row, number)
         row |= {"dropped_event": number, "dropped_reason": event.get("reason_code"), "state": "dropped"}
+
+
+def _end(row: Row, number: int) -> None:
+    row["ended_count"] += 1
+    row["ended_event" if row["ended_count"] == 1 else "ended_again_event"] = number
 
 
 def _clock(wall_ms: int) -> Row:

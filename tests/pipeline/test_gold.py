@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from pyspark.sql import functions as F
 
 from postroom_pipeline.errors import UsageError
 from postroom_pipeline.reports import ALL, BUILT, anomalies
 from postroom_pipeline.reports.histogram import PERCENTILES, merged
 from postroom_pipeline.reports.thresholds import Threshold, chosen
 from postroom_pipeline.silver import ALL as TABLES
+from postroom_pipeline.silver.messages import build as build_messages
 from postroom_pipeline.spark.session import materialized
 from postroom_pipeline.spark.warehouse import Warehouse
 
@@ -123,7 +125,7 @@ FOUND = {
     "clock_trouble": {"clock-step", "wrong-year", "power-cut"},
     "journal_gaps": {"lost-events", "reported-hole"},
     "audit": {"lost-message", "lost-dead-letter", "ended-twice", "back-after-end"},
-    "audit_messages": {"lost-message", "lost-dead-letter", "ended-twice", "back-after-end"},
+    "audit_messages": {"lost-message", "lost-dead-letter", "ended-twice", "back-after-end", "state-after-end"},
     "duplicate_publishes": {"duplicates"},
     "anomalies": {"recovered-consumer", "storm", "sudden-deaths"},
 }
@@ -170,6 +172,33 @@ def test_a_higher_threshold_only_leaves_anomalies_out(spark: SparkSession, place
         wanted = [row for row in rows if row["z"] >= z_min or (row["z"] <= -z_min and _metric(row) in both)]
         assert wanted
         assert sorted(map(repr, above(z_min))) == sorted(map(repr, wanted))
+
+
+def test_messages_are_what_their_events_say(spark: SparkSession, silver: Rows) -> None:
+    """Here are messages that are published again, removed twice, and go on afterwards."""
+    frames, columns = frames_of(spark, silver), {name for row in silver["messages"] for name in row}
+    built, wanted = (
+        [row.asDict() for row in rows.collect()] for rows in (build_messages(frames["events"]), frames["messages"])
+    )
+    assert _reported(built, columns) == _reported(wanted, columns)
+    assert {row["fate"] for row in built} == {"waiting", "inflight", "dead", "gone"}
+    assert [name for name in ("was_dead", "went_on", "ended_again_event") if not any(row[name] for row in built)] == []
+
+
+def test_messages_of_an_earlier_version_give_the_same_reports(spark: SparkSession, place: Path) -> None:
+    """They lack columns; what these would say is read from the events."""
+    warehouse, tables = Warehouse(spark, str(place)), TABLES | {name: report.TABLE for name, report in BUILT.items()}
+    known = {need: warehouse.read(tables[need]) for need in (*READ, *BUILT)}
+    messages, new = (
+        tables["messages"].schema,
+        ("fate", "was_dead", "went_on", "first_event", "last_event", "ended_event"),
+    )
+    known["messages"] = known["messages"].withColumns({name: F.lit(None).cast(messages[name].dataType) for name in new})
+    known["fates"] = materialized(BUILT["fates"].build(known))
+    for name in ("depth", "audit_messages"):
+        columns = tables[name].schema.names
+        built, wanted = BUILT[name].build(known), warehouse.read(tables[name])
+        assert sorted(map(repr, built.select(*columns).collect())) == sorted(map(repr, wanted.collect())), name
 
 
 def _metric(row: Row) -> tuple[str, str]:

@@ -120,6 +120,28 @@ def device_restored() -> list[Site]:
     return [site, backup]
 
 
+def device_goes_on_unseen() -> Site:
+    """What came after the last consistent snapshot is not compared with it."""
+    site = Site("well-goes-on")
+    site.hours(1)
+    site.take_in(site.new())
+    site.take(consistent=False)
+    return site
+
+
+def device_was_working() -> Site:
+    """A message was published and leased before the first event that anybody exported."""
+    site = Site("well-was-working")
+    site.take_in(site.new())
+    site.exported = site._next - 1
+    site.work(1)
+    site.take()
+    for kind, fields in site.takes[0][2]:
+        if kind is Kind.QUEUE:
+            fields["opening"] = 1
+    return site
+
+
 def device_imports() -> Site:
     """Messages were brought in, with what happened to them elsewhere at the times of that root: nothing failed here.
     Before, the ids of another system's data were left out."""

@@ -1,2 +1,2 @@
 -- Each epoch, and the event that started it; of one whose start nobody tells, the first event that is known.
-select device, root, epoch, coalesce(min(event) filter (type = 'epoch_started'), min(event)) begins from events group by all
+select device, root, epoch, coalesce(min(event) filter (type = 'epoch_started'), min(event)) begins, max(event) ends from events group by all

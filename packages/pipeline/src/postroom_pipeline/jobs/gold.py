@@ -225,7 +225,7 @@ class _Writer:
                 self._frames[need] = self._warehouse.read(_table(need))
                 self._sizes[need] = self._warehouse.size(_table(need))
         session, frames = self._frames[report.NEEDS[0]].sparkSession, self._frames
-        sizes = {need: self._sizes[need] for need in report.NEEDS}
+        sizes = {need: self._sizes[need] for need in report.NEEDS if need not in getattr(report, "SELDOM", ())}
         days: Collection[str] | None = None
         if touched and scope.by_device:
             days = touched.days(scope)

@@ -27,6 +27,8 @@ from . import (
     device_health,
     duplicate_publishes,
     epochs,
+    fates,
+    flows,
     hours,
     imports,
     journal_gaps,
@@ -76,7 +78,7 @@ def _by_name(*reports: Report) -> dict[str, Report]:
     return {report.TABLE.name: report for report in reports}
 
 
-GROUNDS: Final = _by_name(hours, rare_events, epochs, restores, imports, clocks, deliveries, depth)
+GROUNDS: Final = _by_name(hours, rare_events, epochs, restores, imports, clocks, deliveries, fates, flows, depth)
 ALL: Final = _by_name(
     dead_reasons_daily,
     depth_hourly,

@@ -13,19 +13,19 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.columns import time_of
 from ..schema.table import Frames, Table
-from ..spark.session import materialized
+from ..spark.session import fully, materialized
 from .depth_hourly import STATES as DEPTH_STATES
-from .lineage import ROOT, with_undone
+from .flows import DROPS, READ, counted
+from .lineage import ROOT, extents, with_undone
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
 #: Every state in which a queue may have messages.
 STATES: Final = (*DEPTH_STATES, "done")
-#: Reasons for which a message is dropped, by flow; any other reason is ``dropped_failed``.
-DROPS: Final = {"dropped_expired": "MESSAGE_EXPIRED", "dropped_purged": "PURGED", "dropped_limits": "QUEUE_FULL"}
 #: Flows into a queue, and out of it.
 INFLOWS: Final = ("published", "moved_in")
-OUTFLOWS: Final = ("acked", *DROPS, "dropped_failed", "moved_out")
+_DROPPED: Final = (*DROPS, "dropped_failed")
+OUTFLOWS: Final = ("acked", *_DROPPED, "moved_out")
 FLOWS: Final = (*INFLOWS, *OUTFLOWS)
 #: Counters of a queue that are compared with its events, by the type of event that they count.
 COUNTERS: Final = ("published", "acked", "died", "dropped")
@@ -69,21 +69,23 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "span", "to_snapshot")
 PARTITION: Final = ()
 TABLE: Final = Table("audit", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "restores", "snapshots", "queue_depth", "conflicts")
+NEEDS: Final = ("flows", "events", "epochs", "restores", "snapshots", "queue_depth", "conflicts")
+#: Read only for a few roots, if at all.
+SELDOM: Final = ("events", "restores")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "status = 'unbalanced' or (status = 'balanced' and counters_differ)"
 
-#: The columns of events that are read: plans of few columns are prepared faster.
-_READ: Final = ("device", "root", "epoch", "event", "type", "queue", "to", "reason_code", "keep")
 _SPAN: Final = (*ROOT, "number")
+#: After all epochs and events.
+_NEVER: Final = 2**62
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """What a restore undid is subtracted from the flows, in the span that ends after it."""
     chosen(THRESHOLDS, given)
     ends = materialized(anchors(frames))
-    rows = _states(frames, ends).unionByName(_flowed(flows(frames, ends)), allowMissingColumns=True)
+    rows = _states(frames, ends).unionByName(_flowed(_moved(frames, ends)), allowMissingColumns=True)
     limits = ends.where("is_balanced").groupBy(*ROOT).agg(F.min("number").alias("first"), F.max("last").alias("last"))
     rows = rows.join(limits, [*ROOT]).where("number >= first")
     # Each row counts in its own span and in the whole span, in its queue and in the root.
@@ -139,14 +141,23 @@ def _states(frames: Frames, ends: DataFrame) -> DataFrame:
 
 
 def _flowed(moved: DataFrame) -> DataFrame:
-    by, kind = F.col("by"), F.col("type")
-    of_source = F.coalesce("flow", F.lit("")) != "moved_in"
-    return moved.groupBy(*_SPAN, "queue").agg(
-        *(F.sum(F.when(F.col("flow") == flow, by).otherwise(0)).alias(flow) for flow in FLOWS),
-        F.sum(F.when(of_source, by).otherwise(0)).alias("told"),
-        *(F.sum(F.when((kind == name) & of_source, by).otherwise(0)).alias(f"{name}_told") for name in COUNTERS),
-        F.max(kind == "queue_deleted").alias("was_deleted"),
+    """What each queue gained and lost in each span.
+
+    :param moved: rows with the columns of ``flows.COUNTS``.
+    """
+    dropped = reduce(add, (F.col(name) for name in _DROPPED))
+    lost = {name: F.col(name) for name in ("published", "acked", *_DROPPED)} | {"moved_out": F.col("moved")}
+    told = {"told": F.col("events"), "published_told": F.col("published"), "acked_told": F.col("acked_events")}
+    told |= {"died_told": F.col("died"), "dropped_told": dropped, "was_deleted": F.col("deleted") > 0}
+    own = F.struct("queue", F.lit(0).alias("moved_in"), *(what.alias(name) for name, what in (lost | told).items()))
+    nothing = (F.lit(0).cast("bigint").alias(name) for name in (*lost, *[*told][:-1]))
+    others = F.struct(
+        F.col("to").alias("queue"), F.col("moved").alias("moved_in"), *nothing, F.lit(False).alias("was_deleted")
     )
+    both = F.when(F.col("to") != "", F.array(own, others)).otherwise(F.array(own))
+    rows = moved.select(*_SPAN, F.explode(both).alias("_of")).select(*_SPAN, "_of.*")
+    sums = (F.sum(name).alias(name) for name in ("moved_in", *lost, *[*told][:-1]))
+    return rows.groupBy(*_SPAN, "queue").agg(*sums, F.max("was_deleted").alias("was_deleted"))
 
 
 def _total(name: str) -> Column:
@@ -183,7 +194,8 @@ def anchors(frames: Frames) -> DataFrame:
     """The consistent snapshots of each root in order, one for each ``as_of_event``. Snapshots of a past that was
     overwritten, because the device was set back to an earlier state, are left out.
 
-    :returns: ``number`` from 1; ``from_snapshot`` (empty for the first); ``from_event``, after which its events come;
+    :returns: ``number`` from 1; ``from_snapshot`` (empty for the first); ``from_epoch`` and ``from_event``, after
+        which its events come;
         ``is_balanced``: false for a first snapshot without opening counts; ``last``: the root's last ``number``.
     """
     of_queues = (
@@ -209,6 +221,7 @@ def anchors(frames: Frames) -> DataFrame:
         F.row_number().over(order).alias("number"),
         F.count(F.lit(1)).over(whole).cast("int").alias("last"),
         F.coalesce(F.lag("snapshot").over(order), F.lit("")).alias("from_snapshot"),
+        F.coalesce(F.lag("epoch").over(order), F.lit(0)).alias("from_epoch"),
         F.coalesce(F.lag("as_of_event").over(order), behind).alias("from_event"),
         (opening | F.lag("snapshot").over(order).isNotNull()).alias("is_balanced"),
     )
@@ -225,50 +238,69 @@ def _standing(frames: Frames) -> DataFrame:
     return snapshots.join(past, ["device", "snapshot"], "left_anti")
 
 
-def flows(frames: Frames, anchors: DataFrame) -> DataFrame:
-    """Every event between two snapshots, at the ``number`` of the later one, with the ``queue`` that it changes, its
-    ``flow`` (null for none) and ``by``: 1, or -1 if a restore undid an event that was counted before."""
-    events = with_undone(frames["events"].select(*_READ), frames["restores"])
-    columns = (*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", "keep", "by")
-    counted = events.withColumn("by", F.lit(1)).select(*columns)
+def _moved(frames: Frames, ends: DataFrame) -> DataFrame:
+    """What events did to queues, at the ``number`` of the snapshot that comes next: from ``flows``; of roots of which
+    a restore undid events, or whose rows there are not all between two snapshots, from their events."""
+    back = extents(frames["epochs"]).where("is_set_back").select(*ROOT)
+    ranges = frames["flows"].join(ends.select(*ROOT).distinct(), [*ROOT], "left_semi")
+    placed = materialized(_placed(ranges.withColumn("event", F.col("last_event")), ends))
+    odd = materialized(placed.where(_is_torn()).select(*ROOT).unionByName(back).distinct())
+    known = placed.where("counts")
+    if odd.isEmpty():
+        return known
+    few = F.broadcast(odd)
+    with fully(ends.sparkSession):
+        only_odd = {**frames, "events": frames["events"].join(few, [*ROOT], "left_semi")}
+        of_odd = materialized(_by_event(only_odd, ends))
+    return known.join(few, [*ROOT], "left_anti").select(*of_odd.columns).unionByName(of_odd)
+
+
+def _is_torn() -> Column:
+    """Whether a row of ``flows`` has events before and behind the end of a span."""
+    begun = F.col("_at")["from_event"]
+    after = F.struct("epoch", F.col("first_event").alias("event")) > F.struct(
+        F.col("_at")["from_epoch"].alias("epoch"), begun.alias("event")
+    )
+    at_first = (F.col("first_event") <= begun) & (F.col("last_event") > begun)
+    return F.when(F.col("_at")["number"] > 1, ~after).otherwise(at_first)
+
+
+def _by_event(frames: Frames, anchors: DataFrame) -> DataFrame:
+    """What every event did, at the ``number`` of the next snapshot; if a restore undid one that was counted before, it
+    counts again there as -1."""
+    events = with_undone(frames["events"].select(*READ), frames["restores"])
+    columns = (*READ, "by")
+    each = events.withColumn("by", F.lit(1)).select(*columns)
     undone = events.where("undone_epoch is not null").withColumns(
         {"epoch": F.col("undone_epoch"), "event": F.lit(0).cast("bigint"), "by": F.lit(-1)}
     )
-    placed = _placed(counted.unionByName(undone.select(*columns)), anchors)
-    return placed.select(*ROOT, "number", "by", "type", F.explode(_flows()).alias("_flow")).select(
-        *ROOT, "number", "by", "type", F.col("_flow")["queue"].alias("queue"), F.col("_flow")["flow"].alias("flow")
-    )
+    placed = _placed(each.unionByName(undone.select(*columns)), anchors).where("counts")
+    return counted(placed, *_SPAN, by=F.col("by"))
 
 
 def _placed(rows: DataFrame, anchors: DataFrame) -> DataFrame:
-    """Each row at the first snapshot as of its event or a later one. Rows before the first balance of a root, or after
-    the last, are left out."""
-    end = F.struct("number", "from_event", "is_balanced")
+    """Each row with ``_at``, the first snapshot as of its event or a later one, and its ``number``. ``counts`` says
+    whether it is neither before the first balance of its root nor after the last."""
+    end = F.struct("number", "from_epoch", "from_event", "is_balanced")
     ends = anchors.select(*ROOT, "epoch", F.col("as_of_event").alias("event"), end.alias("_end"))
+    last = anchors.where("number = last").select(
+        *ROOT,
+        F.lit(_NEVER).alias("epoch"),
+        F.lit(_NEVER).alias("event"),
+        F.struct(
+            (F.col("number") + 1).alias("number"),
+            F.col("epoch").alias("from_epoch"),
+            F.col("as_of_event").alias("from_event"),
+            F.lit(False).alias("is_balanced"),
+        ).alias("_end"),
+    )
     # Backwards: Spark recomputes a window frame that begins with the row itself for each row.
     back = Window.partitionBy(*ROOT).orderBy(
         F.col("epoch").desc(), F.col("event").desc(), F.col("_end").isNotNull().desc()
     )
-    anchored = rows.unionByName(ends, allowMissingColumns=True).withColumn(
+    anchored = rows.unionByName(ends.unionByName(last), allowMissingColumns=True).withColumn(
         "_at", F.last("_end", ignorenulls=True).over(back.rowsBetween(Window.unboundedPreceding, 0))
     )
     later = (F.col("_at")["number"] > 1) | (F.col("event") > F.col("_at")["from_event"])
-    return anchored.where(F.col("_end").isNull() & F.col("_at")["is_balanced"] & later).select("*", "_at.number")
-
-
-def _flows() -> Column:
-    kind, queue, to, reason = F.col("type"), F.col("queue"), F.col("to"), F.coalesce("reason_code", F.lit(""))
-    dropped = F.lit("dropped_failed")
-    for flow, code in DROPS.items():
-        dropped = F.when(reason == code, flow).otherwise(dropped)
-    leaves = kind.isin("moved", "reprocessed") & (to != queue)
-    gone = (kind == "acked") & F.col("keep").isNull()  # what is kept is done, and still there
-    one = F.when((kind == "published") | gone, kind).when(kind == "dropped", dropped)
-    none = F.lit(None).cast("string")
-    return F.when(leaves, F.array(_flow(queue, F.lit("moved_out")), _flow(to, F.lit("moved_in")))).otherwise(
-        F.array(_flow(queue, F.coalesce(one, none)))
-    )
-
-
-def _flow(queue: Column, flow: Column) -> Column:
-    return F.struct(queue.alias("queue"), flow.alias("flow"))
+    counts = F.col("_at")["is_balanced"] & later
+    return anchored.where(F.col("_end").isNull()).select("*", "_at.number", counts.alias("counts"))

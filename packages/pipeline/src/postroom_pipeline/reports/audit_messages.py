@@ -10,8 +10,10 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from ..spark.session import materialized
-from .lineage import FEW_MESSAGES, ROOT, order, standing
+from ..silver.messages import build as build_messages
+from ..spark.session import fully, materialized
+from . import fates
+from .lineage import FEW_MESSAGES, ROOT, extents, standing
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
@@ -36,7 +38,12 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
 TABLE: Final = Table("audit_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "restores", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps", "conflicts")
+NEEDS: Final = (
+    *("fates", "messages", "events", "epochs", "restores", "leases", "dead_letters", "queue_depth"),
+    *("snapshots", "audit", "journal_gaps", "conflicts"),
+)
+#: Read only for a few roots, if at all.
+SELDOM: Final = ("messages", "events", "restores")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
@@ -56,14 +63,7 @@ FINDINGS: Final = {
     ),
     "no_publication": ("unexplained", "no event published it, and it was not there before the first snapshot either"),
 }
-#: The columns of events that are read: plans of few columns are prepared faster.
-_READ: Final = ("device", "root", "epoch", "event", "type", "message", "state", "of_dead", "keep", "wall_at")
 _MESSAGE: Final = (*ROOT, "message")
-_PLACE: Final = ("epoch", "event")
-_ENDS: Final = ("acked", "dropped")
-#: What may have become of a message.
-FATES: Final = ("waiting", "inflight", "dead", "done", "gone")
-_WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
@@ -73,11 +73,14 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """
     chosen(THRESHOLDS, given)
     last = materialized(_last(frames))
+    days = last.groupBy("day").agg(F.count_if("is_odd").alias("odd")).collect()
+    of_days = F.col("day").isin([row["day"] for row in days]) if days else F.lit(False)
+    frames = {**frames, **{name: frames[name].where(of_days) for name in ("leases", "dead_letters", "queue_depth")}}
     vague = partly_listed(frames, last).withColumn("is_vague", F.lit(True))
     messages = (
-        fates(frames, last).join(last, [*ROOT]).join(vague, [*ROOT, "queue"], "left").withColumn("finding", _finding())
+        known(frames, last, any(row["odd"] for row in days)).join(last, [*ROOT]).join(vague, [*ROOT, "queue"], "left")
     )
-    messages = materialized(messages)  # it is used several times
+    messages = materialized(messages.withColumn("finding", _finding()))  # it is used several times
     misfits = messages.where("finding is not null")
     more = _waiting(messages, frames).unionByName(_unpublished(messages), allowMissingColumns=True)
     rows = misfits.unionByName(more, allowMissingColumns=True)
@@ -87,14 +90,16 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     doubt = F.format_string("%d events of the root are told in two ways", "contested")
     evidence = F.concat_ws("; ", _evidence(), F.when(F.col("contested").isNotNull(), doubt))
     described = rows.withColumns({"kind": F.when(unsure, "unexplained").otherwise(kind), "evidence": evidence})
-    return described.select(*SCHEMA.names)
+    last_published = F.coalesce("published_again_event", "published_event")
+    return described.withColumn("published_event", last_published).select(*SCHEMA.names)
 
 
 def _last(frames: Frames) -> DataFrame:
     """The last snapshot of each root, with the result of its audit.
 
     ``harmless``: missing events that were not exported or had been retired before; ``contested``: events with a
-    conflict, null if there are none.
+    conflict, null if there are none; ``is_odd``: not all known events count here, because a restore undid them, or
+    because they came after the snapshot; or ``messages`` was written by a version that did not say enough.
     """
     audited = (
         frames["audit"]
@@ -115,16 +120,27 @@ def _last(frames: Frames) -> DataFrame:
     harmless = F.greatest(F.col("missing_events") - F.coalesce("grave", F.lit(0)), F.lit(0))
     contested = frames["conflicts"].groupBy(*ROOT).agg(F.count_if("kept").alias("contested"))
     last = audited.join(grave, [*ROOT], "left").withColumn("harmless", harmless).drop("grave")
-    return last.join(contested, [*ROOT], "left")
+    last = last.join(contested, [*ROOT], "left").join(extents(frames["epochs"]), [*ROOT], "left")
+    is_silent = F.lit(True).alias("is_silent")
+    silent = frames["fates"].where("last_event is null").select(*ROOT, is_silent).distinct()
+    odd = F.col("is_set_back") | (F.col("last_known") > _end()) | F.col("is_silent")
+    last = last.join(silent, [*ROOT], "left").withColumn("is_odd", F.coalesce(odd, F.lit(False)))
+    day = frames["snapshots"].select("device", "snapshot", "day")
+    return last.drop("is_set_back", "last_known", "is_silent").join(day, ["device", "snapshot"])
+
+
+def _end() -> Column:
+    """The place up to which events count."""
+    return F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
 
 
 def _finding() -> Column:
     fate, seen = F.col("fate"), F.col("shown")
     gone = seen.isNull() & F.col("is_vague").isNull() & (F.col("harmless") == 0)
     return (
-        F.when(F.col("endings") > 1, "ended_twice")
+        F.when(F.col("ended_count") > 1, "ended_twice")
         .when(F.col("went_on"), "back_after_end")
-        .when(F.col("publications") > 1, "published_twice")
+        .when(F.col("published_count") > 1, "published_twice")
         .when((fate == "gone") & seen.isNotNull(), "state_after_end")
         .when((fate != seen) & (F.col("harmless") == 0), "state_differs")
         .when((fate == "inflight") & gone, "leased_but_gone")
@@ -142,7 +158,8 @@ def _waiting(messages: DataFrame, frames: Frames) -> DataFrame:
         .agg(F.count(F.lit(1)).alias("gone"))
     )
     lacking = F.col("lacking")
-    order = Window.partitionBy(*queue).orderBy(F.coalesce("published_event", F.lit(0)), "message")
+    published = F.coalesce("published_again_event", "published_event", F.lit(0))
+    order = Window.partitionBy(*queue).orderBy(published, "message")
     return (
         messages.where("fate = 'waiting' and shown is null and finding is null")
         .join(short, queue)
@@ -157,7 +174,7 @@ def _waiting(messages: DataFrame, frames: Frames) -> DataFrame:
 def _unpublished(messages: DataFrame) -> DataFrame:
     """Messages that no event published, if there are more of them than there were at the beginning."""
     later = F.col("first_event") > F.col("from_event")
-    unknown = messages.where((F.col("publications") == 0) & later & F.col("finding").isNull())
+    unknown = messages.where((F.col("published_count") == 0) & later & F.col("finding").isNull())
     counted = unknown.withColumn("among", F.count(F.lit(1)).over(Window.partitionBy(*ROOT)))
     return counted.where(F.col("among") > F.col("opening") + F.col("harmless")).withColumn(
         "finding", F.lit("no_publication")
@@ -167,8 +184,8 @@ def _unpublished(messages: DataFrame) -> DataFrame:
 def _evidence() -> Column:
     last = "the snapshot as of event %d"
     texts = {
-        "published_twice": ("published by event %d and again by event %d", "first_published_event", "published_event"),
-        "ended_twice": ("ended by event %d and again by event %d", "ended_event", "last_ended_event"),
+        "published_twice": ("published by event %d and again by event %d", "published_event", "published_again_event"),
+        "ended_twice": ("ended by event %d and again by event %d", "ended_event", "ended_again_event"),
         "back_after_end": ("ended by event %d, then %s by event %d", "ended_event", "last_type", "last_event"),
         "state_after_end": (f"ended by event %d; {last} has it as %s", "ended_event", "as_of_event", "shown"),
         "state_differs": (f"%s by event %d; {last} has it as %s", "last_type", "last_event", "as_of_event", "shown"),
@@ -193,77 +210,31 @@ def _evidence() -> Column:
     return F.coalesce(*evidence)
 
 
-def fates(frames: Frames, last: DataFrame) -> DataFrame:
-    """The messages in the events, except those that are gone as it should be: ``fate`` (``waiting``, ``inflight``,
-    ``dead``, ``done``, ``gone``), their last queue, and the events that say so; and those that are ``shown``. Events
-    that a restore undid, and those after the last snapshot, are left out.
+def known(frames: Frames, last: DataFrame, any_odd: bool) -> DataFrame:
+    """The messages up to the last snapshot of their root, as ``fates`` has them, except those that are gone as they
+    should be; and those that are ``shown``. Events that a restore undid are left out.
 
-    :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
+    :param last: ``device``, ``root``, ``last_epoch``, ``as_of_event`` and ``is_odd`` of the snapshot.
     """
-    seen = shown(frames, last)
-    shows = seen.select(*_MESSAGE, F.lit(True).alias("_shows"))
-    rows = _events(frames, last).unionByName(shows, allowMissingColumns=True)
-    place = F.col("_place")
-    # All of these are numbers: sums of texts would be sorted, by all messages. The texts of the few are looked up.
-    summed = rows.groupBy(*_MESSAGE).agg(
-        F.max_by("_fate", F.when(F.col("_fate").isNotNull(), place)).alias("_fate"),
-        F.max_by("epoch", place).alias("epoch"),
-        F.min_by("event", place).alias("first_event"),
-        F.max_by("event", place).alias("last_event"),
-        F.max_by("wall_at", place).alias("last_at"),
-        F.count_if("_published").alias("publications"),
-        F.min_by("event", F.when(F.col("_published"), place)).alias("first_published_event"),
-        F.max_by("event", F.when(F.col("_published"), place)).alias("published_event"),
-        F.count_if("_ended").alias("endings"),
-        F.min_by("event", F.when(F.col("_ended"), place)).alias("ended_event"),
-        F.max_by("event", F.when(F.col("_ended"), place)).alias("last_ended_event"),
-        (F.max(place) > F.min(F.when(F.col("_ended"), place))).alias("went_on"),
-        F.max("_shows").alias("_shows"),
-    )
-    fits = (
-        F.coalesce(F.col("_fate") == FATES.index("gone"), F.lit(False))
-        & (F.col("publications") == 1)
-        & (F.col("endings") <= 1)
-        & ~F.coalesce("went_on", F.lit(False))
-        & F.col("_shows").isNull()
-    )
-    kept = materialized(summed.where(~fits))
-    fate = F.try_element_at(F.array(*map(F.lit, FATES)), F.col("_fate") + 1)
-    texts = _texts(frames["events"], kept)
-    return (
-        kept.withColumn("fate", fate)
-        .join(texts, [*_MESSAGE], "left")
-        .join(seen, [*_MESSAGE], "left")
-        .withColumn("queue", F.coalesce("queue", "shown_queue"))
-        .drop("epoch", "_fate", "_shows")
-    )
-
-
-def _events(frames: Frames, last: DataFrame) -> DataFrame:
-    """The events of messages up to the last snapshot: what they are, as numbers."""
-    kind = F.col("type")
-    events = standing(frames["events"].select(*_READ), frames["restores"]).where("message is not null")
-    until_last = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
-        F.struct(*_PLACE) <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
-    )
-    return until_last.withColumn("_text", _fate()).select(
-        *_MESSAGE,
-        *_PLACE,
-        order().alias("_place"),
-        "wall_at",
-        F.coalesce(*(F.when(F.col("_text") == name, number) for number, name in enumerate(FATES))).alias("_fate"),
-        (kind == "published").alias("_published"),
-        (kind.isin(*_ENDS) & F.col("keep").isNull()).alias("_ended"),
-    )
-
-
-def _texts(events: DataFrame, kept: DataFrame) -> DataFrame:
-    """``queue`` and ``last_type`` of messages, from their last event."""
-    last = kept.select(*_MESSAGE, "epoch", F.col("last_event").alias("event"))
-    if kept.count() <= FEW_MESSAGES:
-        last = F.broadcast(last)
-    of_event = events.select(*ROOT, *_PLACE, F.col("type").alias("last_type"), F.coalesce("to", "queue").alias("queue"))
-    return of_event.join(last, [*ROOT, *_PLACE]).select(*_MESSAGE, "last_type", "queue")
+    seen = materialized(shown(frames, last))
+    odd = last.where("is_odd").select(*ROOT, "last_epoch", "as_of_event")
+    rows = frames["fates"].join(odd, [*ROOT], "left_anti")
+    # Nearly all that a snapshot shows are among these. Of the others, most were there before the first event.
+    others = seen.join(odd, [*ROOT], "left_anti").join(rows, [*_MESSAGE], "left_anti").select(*_MESSAGE)
+    others = materialized(others)
+    if number := others.count():
+        few = F.broadcast(others) if number <= FEW_MESSAGES else others
+        with fully(last.sparkSession):
+            plain = frames["messages"].where(fates.is_plain()).join(few, [*_MESSAGE], "left_semi")
+            rows = rows.unionByName(materialized(fates.of_messages(plain)))
+    if any_odd:  # what their messages are follows from a part of their events
+        with fully(last.sparkSession):
+            until_last = frames["events"].join(F.broadcast(odd), [*ROOT]).where(F.struct("epoch", "event") <= _end())
+            messages = build_messages(standing(until_last, frames["restores"])).join(seen, [*_MESSAGE], "left")
+            messages = messages.where(~fates.is_plain() | F.col("shown").isNotNull())
+            rows = rows.unionByName(materialized(fates.of_messages(messages)))
+    joined = rows.drop("day").join(seen, [*_MESSAGE], "full").withColumn("queue", F.coalesce("queue", "shown_queue"))
+    return joined.fillna(0, ["published_count", "ended_count"])
 
 
 def shown(frames: Frames, last: DataFrame) -> DataFrame:
@@ -288,17 +259,3 @@ def partly_listed(frames: Frames, last: DataFrame) -> DataFrame:
     rows = counted.unionByName(leases).unionByName(letters).join(last.select(*ROOT, "snapshot"), [*ROOT, "snapshot"])
     more = rows.groupBy(*ROOT, "queue").agg(F.sum("inflight").alias("inflight"), F.sum("dead").alias("dead"))
     return more.where("inflight > 0 or dead > 0").select(*ROOT, "queue")
-
-
-def _fate() -> Column:
-    """The fate of a message after an event; null if the event does not change it."""
-    kind = F.col("type")
-    given_back = F.when(F.col("state") == "dead", "dead").otherwise("waiting")
-    return (
-        F.when((kind == "acked") & F.col("keep").isNotNull(), "done")
-        .when(kind.isin(*_ENDS), "gone")
-        .when(kind.isin(*_WAITS), "waiting")
-        .when(kind.isin("died", "quarantined"), "dead")
-        .when(kind == "leased", F.when(F.coalesce("of_dead", F.lit(False)), "dead").otherwise("inflight"))
-        .when(kind == "released", given_back)
-    )

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .lineage import FEW_MESSAGES, order, standing
+from .lineage import FEW_MESSAGES, ROOT, order, standing
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
 
@@ -36,7 +36,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "epoch", "event", "snapshot")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("depth", SCHEMA, KEY, PARTITION, varied=("event", "engine_ms", "wall_at"))
-NEEDS: Final = ("events", "restores", "dead_letters", "queue_depth", "snapshots")
+NEEDS: Final = ("events", "fates", "restores", "dead_letters", "queue_depth", "snapshots")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
@@ -60,12 +60,15 @@ _READ: Final = (
     "day",
 )
 _TIMES: Final = ("engine_ms", "wall_at", "day")
-_MESSAGE: Final = ("device", "root", "message")
+_MESSAGE: Final = (*ROOT, "message")
+_PLACE: Final = (*ROOT, "epoch", "event")
 #: Events that say whether a message is dead from then on. Those that end it do not say what it was before, unless it
 #: was done.
 _DEAD: Final = ("died", "quarantined")
 _ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
 _ENDS: Final = ("acked", "dropped")
+#: Events that may change how many messages a queue has.
+_CHANGES: Final = ("published", *_ENDS, "died", "reprocessed", "moved")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
@@ -73,7 +76,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     by events. A queue that is in no snapshot was empty before its first event.
     """
     chosen(THRESHOLDS, given)
-    of_messages = steps(frames["events"].select(*_READ), frames["restores"], frames["dead_letters"])
+    of_messages = steps(frames)
     moved = changes(of_messages).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")
     rows = moved.unionByName(_counted(frames), allowMissingColumns=True)
     queue = Window.partitionBy("device", "root", "queue").orderBy("epoch", "event", "snapshot")
@@ -110,16 +113,28 @@ def _counted(frames: Frames) -> DataFrame:
     )
 
 
-def steps(events: DataFrame, restores: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """The events about messages with ``was_dead``: whether the message was a dead letter before.
+def steps(frames: Frames) -> DataFrame:
+    """The events that may change the number of messages, with ``was_dead``: whether an event took away a dead letter.
 
     Events that a restore undid are left out.
     """
-    of_messages = standing(events, restores).where(F.col("message").isNotNull())
-    of_messages = of_messages.withColumn("_says_dead", _says_dead()).withColumn("_is_event", F.lit(True))
-    dead = dead_letters.select(
-        "device",
-        "root",
+    events = standing(frames["events"].select(*_READ).where(F.col("message").isNotNull()), frames["restores"])
+    dead = _ends_of_dead(events, frames)
+    of_dead = dead.select(*(F.col(name).alias(f"_{name}") for name in _PLACE))
+    if dead.count() <= FEW_MESSAGES:
+        of_dead = F.broadcast(of_dead)
+    # Without an end there is nothing to look up.
+    number = F.when(F.col("type").isin(*_ENDS, "died"), F.col("event"))
+    same = [F.col(name) == F.col(f"_{name}") for name in _PLACE[:-1]]
+    moving = events.where(F.col("type").isin(*_CHANGES)).drop("message", "of_dead")
+    joined = moving.join(of_dead, [*same, number == F.col("_event")], "left")
+    return joined.withColumn("was_dead", F.col("_event").isNotNull()).drop(*(f"_{name}" for name in _PLACE))
+
+
+def _ends_of_dead(events: DataFrame, frames: Frames) -> DataFrame:
+    """The events that ended a message, or with which it died, while it was a dead letter."""
+    dead = frames["dead_letters"].select(
+        *ROOT,
         "epoch",
         F.col("as_of_event").alias("event"),
         "message",
@@ -127,25 +142,24 @@ def steps(events: DataFrame, restores: DataFrame, dead_letters: DataFrame) -> Da
         F.lit(False).alias("_is_event"),
     )
     # Most messages never die: only the events of the others have to meet, and to be put in order.
-    mortal = of_messages.where("_says_dead").select(*_MESSAGE).unionByName(dead.select(*_MESSAGE)).distinct()
-    mortal = materialized(mortal)
-    if mortal.count() > FEW_MESSAGES:
-        return _in_order(of_messages, dead)
-    alive = of_messages.join(F.broadcast(mortal), [*_MESSAGE], "left_anti").withColumn("was_dead", F.lit(False))
-    others = _in_order(of_messages.join(F.broadcast(mortal), [*_MESSAGE], "left_semi"), dead)
-    return others.unionByName(alive.select(*others.columns))
-
-
-def _in_order(of_messages: DataFrame, dead: DataFrame) -> DataFrame:
+    died = frames["fates"].where(F.coalesce("was_dead", F.lit(True)))  # null: by a version that did not say it
+    mortal = materialized(died.select(*_MESSAGE).unionByName(dead.select(*_MESSAGE)).distinct())
+    if mortal.count() <= FEW_MESSAGES:
+        mortal = F.broadcast(mortal)
+    of_mortal = events.select(
+        *_PLACE, "message", "type", _says_dead().alias("_says_dead"), F.lit(True).alias("_is_event")
+    )
+    of_mortal = of_mortal.join(mortal, [*_MESSAGE], "left_semi")
     before = (
         Window.partitionBy(F.xxhash64(*_MESSAGE), *_MESSAGE)  # a hash is sorted faster than texts that begin alike
         .orderBy("epoch", "event", F.col("_is_event").desc())
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    placed = of_messages.unionByName(dead, allowMissingColumns=True).withColumn(
+    placed = of_mortal.unionByName(dead, allowMissingColumns=True).withColumn(
         "was_dead", F.coalesce(F.last("_says_dead", ignorenulls=True).over(before), F.lit(False))
     )
-    return placed.where("_is_event").drop("_is_event", "_says_dead")
+    is_end = F.col("_is_event") & F.col("type").isin(*_ENDS, "died")
+    return materialized(placed.where(is_end & F.col("was_dead")).select(*_PLACE))
 
 
 def changes(steps: DataFrame) -> DataFrame:

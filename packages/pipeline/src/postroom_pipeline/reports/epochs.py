@@ -23,6 +23,7 @@ SCHEMA: Final = StructType(
         c.ROOT,
         c.column("epoch", c.INTEGER, "number of the epoch"),
         c.column("begins", c.INTEGER, "its first known event"),
+        c.column("ends", c.INTEGER, "its last known event"),
     ]
 )
 KEY: Final = ("device", "root", "epoch")
@@ -38,4 +39,4 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per epoch with a known event."""
     chosen(THRESHOLDS, given)
     begins = F.coalesce(F.min("started_event"), F.min("first_event"))
-    return frames["hours"].groupBy(*KEY).agg(begins.alias("begins"))
+    return frames["hours"].groupBy(*KEY).agg(begins.alias("begins"), F.max("last_event").alias("ends"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from . import imports
@@ -36,6 +36,19 @@ def with_undone(frame: DataFrame, restores: DataFrame, event: str = "event") -> 
 def standing(frame: DataFrame, restores: DataFrame, event: str = "event") -> DataFrame:
     """The rows of a frame whose events no restore has undone."""
     return with_undone(frame, restores, event).where(F.col("undone_epoch").isNull()).drop("undone_epoch")
+
+
+def extents(epochs: DataFrame) -> DataFrame:
+    """Each root with ``is_set_back``: whether a restore has undone any of its known events; and ``last_known``, the
+    epoch and the event of the last one.
+
+    :param epochs: the table of that name.
+    """
+    later = Window.partitionBy(*ROOT).orderBy(F.desc("epoch")).rowsBetween(Window.unboundedPreceding, -1)
+    undone = F.coalesce(F.col("ends") >= F.min("begins").over(later), F.lit(False))
+    of_root = epochs.withColumn("_undone", undone).groupBy(*ROOT)
+    last = F.max(F.struct("epoch", F.col("ends").alias("event")))
+    return of_root.agg(F.max("_undone").alias("is_set_back"), last.alias("last_known"))
 
 
 def native(events: DataFrame, imported: DataFrame) -> DataFrame:

@@ -22,7 +22,7 @@ MESSAGES: Final = Table(
             c.column("queue", c.TEXT, "queue of its publish; that of its first event if unknown"),
             c.column("last_queue", c.TEXT, "its last known queue"),
             c.column("priority", c.INTEGER, "priority"),
-            c.column("published_event", c.INTEGER, "last event that published it; null if no snapshot has one"),
+            c.column("published_event", c.INTEGER, "first event that published it; null if no snapshot has one"),
             c.column("published_engine_ms", c.INTEGER, "engine time of that event"),
             c.column("published_wall_ms", c.INTEGER, "wall clock of that event in Unix ms"),
             c.column("published_at", c.MOMENT, "the same as a time; null if the clock is suspect"),
@@ -46,9 +46,19 @@ MESSAGES: Final = Table(
             c.column("dropped_reason", c.TEXT, "why"),
             c.column("reprocessed", c.INTEGER, "number of times it was reprocessed"),
             c.column("published_count", c.INTEGER, "number of events that published it: more than 1 is a fault"),
-            c.column("ended_count", c.INTEGER, "number of events that ended it: more than 1 is a fault"),
+            c.column("published_again_event", c.INTEGER, "last event that published it, if there are several"),
+            c.column("ended_count", c.INTEGER, "number of events that removed it: more than 1 is a fault"),
+            c.column("ended_event", c.INTEGER, "first event that removed it"),
+            c.column("ended_again_event", c.INTEGER, "last event that removed it, if there are several"),
             c.column("last_consumer", c.TEXT, "consumer of its last lease"),
             c.column("state", c.TEXT, "`open`, `acked`, `dead` or `dropped`"),
+            c.column("fate", c.TEXT, "where it is: `waiting`, `inflight`, `dead`, `done` or `gone`; null if unknown"),
+            c.column("was_dead", c.FLAG, "whether it was a dead letter at any time"),
+            c.column("went_on", c.FLAG, "whether an event came after one that removed it, which is a fault"),
+            c.column("first_event", c.INTEGER, "first event about it"),
+            c.column("last_event", c.INTEGER, "last event about it"),
+            c.column("last_type", c.TEXT, "type of that event"),
+            c.column("last_at", c.MOMENT, "wall clock of that event; null if it is suspect"),
             c.column("clock_suspect", c.FLAG, "whether the wall clock of the event behind `day` is suspect"),
             c.column("first_day", c.DATE, "first day of its events"),
             c.column("last_day", c.DATE, "last day of its events"),
@@ -60,7 +70,8 @@ MESSAGES: Final = Table(
     about="Every message, derived from its events.",
     varied=(
         *("message", "published_event", "published_engine_ms", "published_wall_ms", "published_at", "payload_digest"),
-        *("first_leased_engine_ms", "last_leased_engine_ms", "acked_event", "acked_engine_ms"),
+        *("first_leased_engine_ms", "last_leased_engine_ms", "acked_event", "acked_engine_ms", "ended_event"),
+        *("first_event", "last_event", "last_at"),
     ),
 )
 
@@ -69,11 +80,15 @@ _STATES: Final = {"published": "open", "acked": "acked", "died": "dead", "droppe
 #: The columns of events that are read: plans of few columns are prepared faster.
 _READ: Final = (
     *("device", "root", "epoch", "event", "type", "queue", "to", "message", "state", "of_dead", "attempt", "consumer"),
-    *("engine_ms", "wall_ms", "day", "clock_suspect", "priority", "payload_digest", "payload_bytes"),
-    *("deduplication_key", "client", "reason_code", "reason_message", "cause"),
+    *("engine_ms", "wall_ms", "wall_at", "day", "clock_suspect", "priority", "payload_digest", "payload_bytes"),
+    *("deduplication_key", "client", "reason_code", "reason_message", "cause", "keep"),
 )
 #: The order of events: greater for a later one.
 _ORDER: Final = ("epoch", "event")
+#: Events after which a message is gone, unless it is kept.
+_ENDS: Final = ("acked", "dropped")
+#: Events after which it waits in a queue.
+_WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
 
 def build(events: DataFrame) -> DataFrame:
@@ -84,11 +99,13 @@ def build(events: DataFrame) -> DataFrame:
     type_ = F.col("type")
     is_lease = (type_ == "leased") & ~F.coalesce("of_dead", F.lit(False))
     state = F.coalesce(*(F.when(type_ == name, F.lit(after)) for name, after in _STATES.items()))
-    # What becomes of a message that was done is no end of its own.
-    later = (type_ == "dropped") & F.coalesce(F.col("state") == "done", F.lit(False))
+    # A message that was done was acknowledged before, and stays so in `state` when it is removed later.
+    drops = (type_ == "dropped") & ~F.coalesce(F.col("state") == "done", F.lit(False))
+    state = F.when((type_ == "dropped") & ~drops, "acked").otherwise(state)
+    removes = removed()
     # The events of a message meet first: sums of texts are sorted, so that partial sums would sort everything twice. A
     # hash is sorted faster than texts that begin alike.
-    rows = events.select(*_READ).where(F.col("message").isNotNull() & ~later).repartition(*MESSAGES.key)
+    rows = events.select(*_READ).where(F.col("message").isNotNull()).repartition(*MESSAGES.key)
     messages = rows.groupBy(F.xxhash64(*MESSAGES.key).alias("_hash"), *MESSAGES.key).agg(
         _first(F.lit(True), "queue", "day", "clock_suspect").alias("birth"),
         _first(
@@ -104,19 +121,24 @@ def build(events: DataFrame) -> DataFrame:
             "deduplication_key",
             "client",
         ).alias("publish"),
-        _last(F.lit(True), F.coalesce("to", "queue").alias("queue")).alias("end"),
-        _last(state.isNotNull(), state.alias("state")).alias("fate"),
+        _last(F.lit(True), F.coalesce("to", "queue").alias("queue"), "type", "wall_at").alias("end"),
+        _last(state.isNotNull(), state.alias("state")).alias("state"),
+        _last(fate().isNotNull(), fate().alias("is")).alias("fate"),
+        F.coalesce(F.max(fate() == "dead"), F.lit(False)).alias("was_dead"),
+        _first(removes).alias("removal"),
+        _last(removes).alias("last_removal"),
+        _last(type_ == "published").alias("last_publish"),
         _first(is_lease, "engine_ms").alias("first_lease"),
         _last(is_lease, "engine_ms", "consumer").alias("last_lease"),
         _last(type_ == "acked", "engine_ms").alias("ack"),
         _last(type_ == "died", "engine_ms", "reason_code", "reason_message", "cause").alias("death"),
-        _last(type_ == "dropped", "reason_code").alias("drop"),
+        _last(drops, "reason_code").alias("drop"),
         F.count_if(is_lease).alias("leases"),
         F.coalesce(F.max(F.when(~F.coalesce("of_dead", F.lit(False)), F.col("attempt"))), F.lit(0)).alias("attempts"),
         F.count_if(type_ == "retried").alias("retries"),
         F.count_if(type_ == "reprocessed").alias("reprocessed"),
         F.count_if(type_ == "published").alias("published_count"),
-        F.count_if(type_.isin("acked", "dropped")).alias("ended_count"),
+        F.count_if(removes).alias("ended_count"),
         F.min("day").alias("first_day"),
         F.max("day").alias("last_day"),
     )
@@ -149,14 +171,47 @@ def build(events: DataFrame) -> DataFrame:
         F.col("drop.reason_code").alias("dropped_reason"),
         "reprocessed",
         "published_count",
+        F.when(F.col("published_count") > 1, F.col("last_publish.event")).alias("published_again_event"),
         "ended_count",
+        F.col("removal.event").alias("ended_event"),
+        F.when(F.col("ended_count") > 1, F.col("last_removal.event")).alias("ended_again_event"),
         F.col("last_lease.consumer").alias("last_consumer"),
-        F.coalesce("fate.state", F.lit("open")).alias("state"),
+        F.coalesce("state.state", F.lit("open")).alias("state"),
+        F.col("fate.is").alias("fate"),
+        "was_dead",
+        (F.col("removal").isNotNull() & (_place("end") > _place("removal"))).alias("went_on"),
+        F.col("birth.event").alias("first_event"),
+        F.col("end.event").alias("last_event"),
+        F.col("end.type").alias("last_type"),
+        F.col("end.wall_at").alias("last_at"),
         F.coalesce("publish.clock_suspect", "birth.clock_suspect").alias("clock_suspect"),
         "first_day",
         "last_day",
         F.coalesce("publish.day", "birth.day").alias("day"),
     )
+
+
+def removed() -> Column:
+    """Whether an event takes a message away, so that nothing of it is kept."""
+    return F.col("type").isin(*_ENDS) & F.col("keep").isNull()
+
+
+def fate() -> Column:
+    """Where a message is after an event; null if the event does not change it."""
+    kind = F.col("type")
+    given_back = F.when(F.col("state") == "dead", "dead").otherwise("waiting")
+    return (
+        F.when((kind == "acked") & F.col("keep").isNotNull(), "done")
+        .when(kind.isin(*_ENDS), "gone")
+        .when(kind.isin(*_WAITS), "waiting")
+        .when(kind.isin("died", "quarantined"), "dead")
+        .when(kind == "leased", F.when(F.coalesce("of_dead", F.lit(False)), "dead").otherwise("inflight"))
+        .when(kind == "released", given_back)
+    )
+
+
+def _place(of: str) -> Column:
+    return F.struct(*(F.col(f"{of}.{name}") for name in _ORDER))
 
 
 def _first(condition: Column, *columns: str | Column) -> Column:

@@ -55,6 +55,8 @@ _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 #: Other variables from which Java takes options.
 _MORE_OPTIONS: Final = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
+#: The settings that each surrounding ``lightly`` has changed, as they were before.
+_FULL: Final[list[dict[str, str | None]]] = []
 _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
 
 
@@ -181,19 +183,40 @@ def lightly(started: SparkSession, read_bytes: int = 0) -> Iterator[None]:
         light = MODERATE_SETTINGS
         if started.conf.get(_IS_BRIEF, None):
             compiling = left_to_first(started, PROGRAMS)
-    ours = [setting for setting in light if not given.contains(setting.name)]
-    before = {setting.name: started.conf.get(setting.name, None) for setting in ours}
-    for setting in ours:
-        started.conf.set(setting.name, setting.value_for(cores))
+    ours = {setting.name: setting.value_for(cores) for setting in light if not given.contains(setting.name)}
+    with _set(started, ours) as before:
+        _FULL.append(before)
+        try:
+            with compiling:
+                yield
+        finally:
+            _FULL.pop()
+
+
+@contextmanager
+def fully(started: SparkSession) -> Iterator[None]:
+    """Within ``lightly``: for a step that reads much after all. It has to be executed in the block."""
+    with _set(started, _FULL[-1] if _FULL else {}):
+        yield
+
+
+@contextmanager
+def _set(started: SparkSession, values: Mapping[str, str | None]) -> Iterator[dict[str, str | None]]:
+    """Change settings during the block, which gets those from before. None: Spark's default."""
+    before = {name: started.conf.get(name, None) for name in values}
+    _put(started, values)
     try:
-        with compiling:
-            yield
+        yield before
     finally:
-        for name, value in before.items():
-            if value is None:
-                started.conf.unset(name)
-            else:
-                started.conf.set(name, value)
+        _put(started, before)
+
+
+def _put(started: SparkSession, values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            started.conf.unset(name)
+        else:
+            started.conf.set(name, value)
 
 
 def cores_of(started: SparkSession) -> int:
