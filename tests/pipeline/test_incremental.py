@@ -3,6 +3,7 @@ not touch is not written again."""
 
 from __future__ import annotations
 
+import copy
 import io
 import random
 import shutil
@@ -48,6 +49,12 @@ def sites() -> list[Site]:
         faults.wild_clock(),
     ]
     made += [*well.device_restored(), well.device_imports(), import_in_two_slices()]
+    made += [
+        faults.device_back_after_end(),
+        faults.device_state_after_end(),
+        well.device_goes_on_unseen(),
+        ends_later(),
+    ]
     later = Site("a-week-later", wall_ms=MORNING_MS + 7 * DAY_MS)
     later.hours(1)
     made.append(later)
@@ -71,6 +78,31 @@ def import_in_two_slices() -> Site:
     site.wait(DAY_MS)
     site.event("imported")
     site.take()
+    return site
+
+
+def ends_later() -> Site:
+    """Each day ends what began on the day before: a dead letter is dropped, and a message is removed twice. Another
+    snapshot tells a part of that again; its last event is in the middle of a day."""
+    site = Site("ends-later")
+    dead, twice = site.new(), site.new("slow")
+    site.take_in(dead)
+    site.take()
+    site.wait(DAY_MS)
+    site.die(dead, "REJECTED", "")
+    site.take_in(twice)
+    site.ack(twice)
+    site.new()
+    first = copy.deepcopy(site)
+    site.work(2)
+    site.take()
+    site.wait(DAY_MS)
+    site.drop(dead, "PURGED")
+    site.event("acked", queue="slow", message=twice)
+    site.take()
+    first.snapshots = 50
+    first.take()
+    site.takes.append(first.takes[-1])
     return site
 
 
