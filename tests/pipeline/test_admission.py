@@ -17,7 +17,7 @@ from postroom_pipeline.bronze import inventory
 from postroom_pipeline.bronze import lines as bronze_lines
 from postroom_pipeline.bronze.admission import sums, verdicts, with_endings
 from postroom_pipeline.bronze.rejects import rejects
-from postroom_pipeline.schema.snapshot import reading_schema, snake, wide_schema
+from postroom_pipeline.schema.snapshot import event_schema, length_of_event, reading_schema, snake, wide_schema
 from postroom_pipeline.silver.snapshots import ORIGINS
 from tests.pipeline.conftest import compiling_nothing
 from tests.pipeline.making import Device, bundle, replace_text, resealed, text_of
@@ -305,6 +305,29 @@ def test_the_read_schema_has_every_field_of_every_version_of_the_format() -> Non
     assert len(names) == len(set(names))
     assert {old for olds in RENAMED.values() for old in olds} <= set(names)
     assert snake("asOfEvent") == "as_of_event"
+
+
+def test_an_event_as_devices_write_it_is_as_long_as_its_fields_and_any_other_line_is_longer(
+    spark: SparkSession,
+) -> None:
+    golden = [line for path in sorted(GOLDEN.glob("v*.jsonl")) for line in path.read_text().splitlines()]
+    events = {line: {*json.loads(line)} for line in golden if json.loads(line)["kind"] == Kind.EVENT.value}
+    plain = [line for line, names in events.items() if not names & {"payload", "attributes", "ext"}]
+    line = plain[0]
+    others = [one for one in events if one not in plain]
+    others += [
+        line.replace("{", '{"new":0,', 1),
+        line.replace("{", "{ ", 1),
+        f"{line} ",
+        f"{line}{{}}",
+        f'{line}{{"a"}}',
+    ]
+    others += [line.replace('"kind"', '"\\u006bind"'), line.replace('"event":', '"event":0,"event":')]
+    texts = spark.createDataFrame([(one,) for one in (*plain, *others)], "line string")
+    read = texts.select(F.from_json("line", event_schema()).alias("read"), F.octet_length("line").alias("bytes"))
+    found = [row[0] for row in read.select("read.*", "bytes").select(F.col("bytes") - length_of_event()).collect()]
+    assert set(found[: len(plain)]) == {0}
+    assert min(found[len(plain) :]) > 0
 
 
 def _in_columns(line: dict[str, Any], types: dict[str, str]) -> dict[str, Any]:

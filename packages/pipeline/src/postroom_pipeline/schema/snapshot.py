@@ -20,6 +20,14 @@ _TYPES: Final[dict[Type, DataType]] = {
     # The text as it is in the line: a value without a fixed shape stays readable for everyone.
     Type.JSON: StringType(),
 }
+#: The bytes of a value in a line, by its type. JSON is left out: Spark writes its numbers in its own way.
+_LENGTHS: Final = {
+    Type.INTEGER: "octet_length(cast({0} AS string))",
+    Type.STRING: "octet_length({0}) + 2",
+    Type.BOOLEAN: "if({0}, 4, 5)",
+}
+#: The same of a text of JSON, in which quotes are escaped.
+_LENGTH_OF_SHAPE: Final = "2 * octet_length({0}) - octet_length(replace({0}, '\"')) + 2"
 _ALL: Final[dict[str, Field]] = {field.name: field for field in (*COMMON, *(f for kind in Kind for f in FIELDS[kind]))}
 #: The column in which the JSON reader puts a line that it cannot parse.
 CORRUPT: Final = "_corrupt_record"
@@ -69,6 +77,23 @@ def event_schema() -> StructType:
     """The fields of events in all versions, and those that every line has. With ``CORRUPT``, Spark would look up each
     field of each line by its name."""
     return StructType([*(StructField(field.name, type_of(field)) for field in COMMON), *schema_of(Kind.EVENT).fields])
+
+
+def length_of_event() -> Column:
+    """The bytes of an event with the fields in the columns of ``event_schema``, as devices write it. With these fields
+    alone, no line is shorter: a number has no fewer digits, and a character may be escaped, but takes more bytes then.
+    A line with a body, or with JSON, is longer."""
+    known = {field.name: field for field in (*COMMON, *FIELDS[Kind.EVENT])}
+    renamed = RENAMED.get(Kind.EVENT, {})
+    lengths = {name: _LENGTHS.get(known[renamed.get(name, name)].type, "") for name in event_schema().names}
+    lengths |= {"payload": "", "payloadShape": _LENGTH_OF_SHAPE}  # a body may be any JSON
+    # Each with its name in quotes, a colon, and the comma or brace behind it.
+    terms = (
+        f"if(`{name}` IS NULL, 0D, {len(name) + 4}D + {length.format(f'`{name}`')})"
+        for name, length in lengths.items()
+        if length
+    )
+    return F.expr(" + ".join(["1D", *terms]))
 
 
 def schema_of(kind: Kind) -> StructType:
