@@ -29,6 +29,11 @@ DAY: Final = "day="
 #: The partition of lines that has one for each snapshot.
 TRAILERS: Final = f"kind={Kind.TRAILER.value}"
 
+#: As many bytes of events are about what a task can sort by message without writing a part to the disk.
+_PART_BYTES: Final = 8 * 1024 * 1024
+#: Messages of so few days are written where they are built: each part makes a file for each day.
+_FEW_DAYS: Final = 4
+
 
 class SilverWriter:
     """Writes one batch. ``write`` can be repeated after a kill: rows that are already there are not added twice."""
@@ -48,12 +53,16 @@ class SilverWriter:
         self._snapshots = self._accepted.select(*SNAPSHOTS.schema.names)
         self._taken = self._accepted.select("file", "arrival", *(field.name for field in OF_SNAPSHOT), "day")
         self._has_copies = False
+        #: How many days the events may be of.
+        self._span = 0
 
     def write(self) -> None:
         """Write all tables. The one that says which snapshots are taken in comes last."""
         rows = [F.coalesce(F.sum(f"n_{kind.value}"), F.lit(0)).alias(kind.value) for kind in Kind if _is_counted(kind)]
-        total = self._accepted.agg(*rows, F.max("copies").alias("copies")).first()
+        span = (F.datediff(F.max("greatest_day"), F.min("least_day")) + 1).alias("span")
+        total = self._accepted.agg(*rows, F.max("copies").alias("copies"), span).first()
         counts = total.asDict() if total else {}
+        self._span = counts.pop("span", 0) or 0
         self._has_copies = (counts.pop("copies", 1) or 1) > 1
         if counts.get(Kind.EVENT.value):
             with lightly(self._session, self._bytes(Kind.EVENT, EVENTS, MESSAGES)):
@@ -105,7 +114,10 @@ class SilverWriter:
                 # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
                 changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
             changed = changed.where("message IS NOT NULL").distinct()
-            self._write(EVENTS, alone.unionByName(events.latest(contested)), existing_days)
+            rows = alone.unionByName(events.latest(contested))
+            # To put them into the order of the key takes as long as to write them. They are in that of their lines.
+            at_once = self._span <= self._warehouse.partitions_at_once
+            self._write(EVENTS, rows, existing_days, as_it_comes=at_once and not existing_days)
         with self._run.stage("messages"):
             self._write_messages(changed, days)
 
@@ -117,7 +129,13 @@ class SilverWriter:
     def _write_messages(self, changed: DataFrame, days: Collection[str]) -> None:
         """Rebuild the messages that the batch's events name, from all of their events."""
         if not self._days(MESSAGES):
-            self._warehouse.write(MESSAGES, messages.build(self._warehouse.read(EVENTS)))
+            parts = self._warehouse.size(EVENTS) // _PART_BYTES
+            is_many = parts > int(self._session.conf.get("spark.sql.shuffle.partitions") or 0)
+            built = messages.build(self._warehouse.read(EVENTS), parts if is_many else None)
+            is_brief = self._span <= _FEW_DAYS
+            if is_brief:
+                built = built.sortWithinPartitions(*MESSAGES.partition, *MESSAGES.key)
+            self._warehouse.write(MESSAGES, built, as_it_comes=is_brief)
             return
         key = list(MESSAGES.key)
         changed = changed.persist()
@@ -177,8 +195,9 @@ class SilverWriter:
     def _of_days(self, table: Table, days: Collection[str]) -> DataFrame:
         return self._warehouse.read(table).where(is_one_of(days))
 
-    def _write(self, table: Table, rows: DataFrame, days: Collection[str]) -> None:
-        self._warehouse.write(table, rows, replacing=[{"day": day} for day in sorted(days)])
+    def _write(self, table: Table, rows: DataFrame, days: Collection[str], *, as_it_comes: bool = False) -> None:
+        replacing = [{"day": day} for day in sorted(days)]
+        self._warehouse.write(table, rows, replacing=replacing, as_it_comes=as_it_comes)
 
 
 def _is_counted(kind: Kind) -> bool:

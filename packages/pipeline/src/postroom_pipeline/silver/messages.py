@@ -91,10 +91,11 @@ _ENDS: Final = ("acked", "dropped")
 _WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
 
-def build(events: DataFrame) -> DataFrame:
+def build(events: DataFrame, parts: int | None = None) -> DataFrame:
     """One row for each message.
 
     :param events: all events of every message that any of them is about.
+    :param parts: how many parts they are sorted in, if these are more than Spark would make.
     """
     type_ = F.col("type")
     is_lease = (type_ == "leased") & ~F.coalesce("of_dead", F.lit(False))
@@ -105,7 +106,8 @@ def build(events: DataFrame) -> DataFrame:
     removes = removed()
     # The events of a message meet first: sums of texts are sorted, so that partial sums would sort everything twice. A
     # hash is sorted faster than texts that begin alike.
-    rows = events.select(*_READ).where(F.col("message").isNotNull()).repartition(*MESSAGES.key)
+    rows = events.select(*_READ).where(F.col("message").isNotNull())
+    rows = rows.repartition(parts, *MESSAGES.key) if parts else rows.repartition(*MESSAGES.key)
     messages = rows.groupBy(F.xxhash64(*MESSAGES.key).alias("_hash"), *MESSAGES.key).agg(
         _first(F.lit(True), "queue", "day", "clock_suspect").alias("birth"),
         _first(

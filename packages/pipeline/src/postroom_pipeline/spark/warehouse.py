@@ -137,10 +137,14 @@ class Warehouse:
         self._put_columns(table, self.storage.join(STAGING, name, _NEW))
         self._plan_and_move(name, table, replace=[""])
 
+    @property
+    def partitions_at_once(self) -> int:
+        """How many partitions of a table a task can write at the same time."""
+        return int(self._session.conf.get("spark.sql.maxConcurrentOutputFileWriters") or 0)
+
     def writes_in_order(self, table: Table) -> bool:
         """Whether a task can write all partitions of a table at the same time: its rows then stay in their order."""
-        most = int(self._session.conf.get("spark.sql.maxConcurrentOutputFileWriters") or 0)
-        return sum(1 for _ in self._partitions_below(self.path(table), len(table.partition))) <= most
+        return sum(1 for _ in self._partitions_below(self.path(table), len(table.partition))) <= self.partitions_at_once
 
     def append(self, table: Table, frame: DataFrame) -> None:
         """Add a few rows as one more file. For logs; never for rows that may come twice."""
