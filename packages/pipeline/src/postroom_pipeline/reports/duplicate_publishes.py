@@ -39,7 +39,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "event")
 PARTITION: Final = ()
 TABLE: Final = Table("duplicate_publishes", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "restores", "imports")
+NEEDS: Final = ("events", "rare_events", "restores", "imports")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("apart_ms", 60_000, "maximum time between the two publishes"),
@@ -65,7 +65,6 @@ _READ: Final = (
     "deduplication_key",
     "engine_ms",
     "wall_at",
-    "ext",
 )
 _BODY: Final = ("device", "root", "queue", "payload_digest")
 _QUEUE: Final = ("device", "root", "queue")
@@ -76,21 +75,27 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     repeat otherwise. Messages with different trace ids or deduplication keys are different.
     """
     limits = chosen(THRESHOLDS, given)
-    events = standing(native(frames["events"].select(*_READ), frames["imports"]), frames["restores"])
-    published = _published(events, limits)
-    if frames["events"].where("type = 'answered'").isEmpty():  # what Parquet says of its types answers this
-        return published
-    return published.unionByName(_recognised(events))
+    published = _standing(frames["events"].select(*_READ).where("type = 'published'"), frames)
+    twice = _published(published, limits)
+    answered = frames["rare_events"].where("type = 'answered'")
+    if answered.isEmpty():
+        return twice
+    return twice.unionByName(_recognised(_standing(answered, frames), published))
 
 
-def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
-    published = events.where("type = 'published' and payload_digest is not null")
+def _standing(events: DataFrame, frames: Frames) -> DataFrame:
+    """Events that no import brought in, and no restore undid."""
+    return standing(native(events, frames["imports"]), frames["restores"])
+
+
+def _published(published: DataFrame, limits: dict[str, float]) -> DataFrame:
+    published = published.where("payload_digest is not null")
     # Most bodies occur once: a hash of each tells which ones may occur again, and only these are put in order.
     hashed = published.withColumn("_hash", F.xxhash64(*_BODY))
     again = materialized(hashed.groupBy("_hash").agg(F.count(F.lit(1)).alias("_n")).where("_n > 1").select("_hash"))
     many = again.count()
     if not many:  # the events need not be read again
-        return frame_of(events.sparkSession, [], SCHEMA)
+        return frame_of(published.sparkSession, [], SCHEMA)
     if many <= FEW_MESSAGES:
         again = F.broadcast(again)
     repeated = hashed.join(again, "_hash", "left_semi").drop("_hash")
@@ -135,13 +140,11 @@ def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
     )
 
 
-def _recognised(events: DataFrame) -> DataFrame:
+def _recognised(answered: DataFrame, published: DataFrame) -> DataFrame:
     reply = F.get_json_object("ext", "$.reply.of")
-    answered = events.where("type = 'answered'").withColumn("first_message", reply).where("first_message is not null")
-    answered = materialized(answered)
+    answered = materialized(answered.withColumn("first_message", reply).where("first_message is not null"))
     named = F.broadcast(answered.select("device", "root", F.col("first_message").alias("message")).distinct())
-    published = events.where("type = 'published'").join(named, ["device", "root", "message"], "left_semi")
-    first = published.select(
+    first = published.join(named, ["device", "root", "message"], "left_semi").select(
         "device",
         "root",
         F.col("message").alias("first_message"),

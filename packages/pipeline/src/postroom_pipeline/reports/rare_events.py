@@ -18,7 +18,7 @@ from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 #: The types of these events.
-TYPES: Final = ("retried", "died", "clock_marked", "gap", "imported", "paused", "answered")
+TYPES: Final = ("retried", "died", "gap", "imported", "paused", "answered")
 _OF_EVENT: Final = (
     "root",
     "epoch",
@@ -31,8 +31,6 @@ _OF_EVENT: Final = (
     "client",
     "reason_code",
     "cause",
-    "boot_id",
-    "clean",
     "engine_ms",
     "ext",
 )
