@@ -54,13 +54,13 @@ PIPELINE_ROOMS = {
     "local": {"errors", "files", "spark"},
     "bronze": {"files", "schema", "spark"},
     "silver": {"schema", "bronze"},
-    "reports": {"errors", "schema", "spark"},
+    "reports": {"errors", "schema", "spark", "silver"},
     "pages": {"errors", "schema", "spark", "reports"},
     "lake": {"errors", "schema", "spark", "silver", "reports"},
     "jobs": {"errors", "local", "schema", "spark", "bronze", "silver", "reports", "pages"},
     "doctor": {"errors", "files", "schema", "spark"},
     "package": {"errors"},
-    "cli": {"errors", "spark", "lake", "jobs", "local", "doctor", "package"},
+    "cli": {"errors", "spark", "reports", "lake", "jobs", "local", "doctor", "package"},
     "__main__": {"cli"},
 }
 
