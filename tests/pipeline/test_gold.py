@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from postroom_pipeline.errors import UsageError
-from postroom_pipeline.reports import ALL, BUILT, anomalies
+from postroom_pipeline.reports import ALL, BUILT, anomalies, depth
 from postroom_pipeline.reports.histogram import PERCENTILES, merged
+from postroom_pipeline.reports.scope import Changed
 from postroom_pipeline.reports.thresholds import Threshold, chosen
 from postroom_pipeline.silver import ALL as TABLES
 from postroom_pipeline.silver.messages import build as build_messages
@@ -160,7 +161,7 @@ def test_another_engine_says_the_same(database: duckdb.DuckDBPyConnection, repor
 def test_a_higher_threshold_only_leaves_anomalies_out(spark: SparkSession, place: Path, relative_floor: float) -> None:
     """Figures that cannot be anomalies are not compared: with a low threshold, nearly all of them are."""
     warehouse, few = Warehouse(spark, str(place)), {"own_hours_min": 2, "own_days_min": 1, "peers_min": 2}
-    frames = {need: warehouse.read(BUILT[need].TABLE) for need in anomalies.NEEDS}
+    frames = {need: warehouse.read(BUILT[need].TABLE) for need in anomalies.SCOPE.by_past_of}
 
     def above(z_min: float) -> list[Row]:
         given = {**few, "relative_floor": relative_floor, "z_min": z_min}
@@ -172,6 +173,45 @@ def test_a_higher_threshold_only_leaves_anomalies_out(spark: SparkSession, place
         wanted = [row for row in rows if row["z"] >= z_min or (row["z"] <= -z_min and _metric(row) in both)]
         assert wanted
         assert sorted(map(repr, above(z_min))) == sorted(map(repr, wanted))
+
+
+def test_depths_of_the_last_days_are_those_of_all_days(spark: SparkSession, place: Path) -> None:
+    """They start from what the table has of the days before."""
+    warehouse, tables = Warehouse(spark, str(place)), TABLES | {name: report.TABLE for name, report in BUILT.items()}
+    frames, old = {need: warehouse.read(tables[need]) for need in depth.NEEDS}, warehouse.read(depth.TABLE)
+    known = sorted(row["day"] for row in old.select("day").distinct().collect())
+    went_on = set()
+    for begin in known[1:]:
+        is_new = F.col("day") >= F.lit(begin)
+        marked = {name: frame.withColumn("is_new", is_new) for name, frame in frames.items() if "day" in frame.columns}
+        ends = materialized(depth.ends(old.withColumn("is_new", is_new)))
+        devices = materialized(depth.going_on(frames | marked, ends))
+        of_these = {name: frame.join(devices, "device", "left_semi") for name, frame in (frames | marked).items()}
+        built = depth.build_on(of_these, ends.join(devices, "device", "left_semi")).select(*old.columns)
+        wanted = old.join(devices, "device", "left_semi").where(is_new).select(*old.columns)
+        rows, of_all = ([row.asDict() for row in frame.collect()] for frame in (built, wanted))
+        assert sorted(map(repr, rows)) == sorted(map(repr, of_all))
+        went_on |= {row["device"] for row in rows} & {row["device"] for row in ends.collect()}
+    assert len(went_on) > 2
+    assert "well-restored" not in went_on
+
+
+@pytest.mark.parametrize("z_min", [1, 6])
+def test_anomalies_of_what_has_changed_are_those_of_all_rows(spark: SparkSession, place: Path, z_min: float) -> None:
+    """With a low threshold, a figure may be too small: then the absence of events counts as well."""
+    warehouse = Warehouse(spark, str(place))
+    given = {"own_hours_min": 2, "own_days_min": 1, "peers_min": 2, "z_min": z_min}
+    frames = {need: warehouse.read(BUILT[need].TABLE) for need in anomalies.SCOPE.by_past_of}
+    of_day = frames["hours"].select("device", "day").distinct().groupBy("day").count()
+    day = max(of_day.collect(), key=lambda row: row["count"])["day"]
+    since = frames["hours"].where("device > 'm'").select("device", F.lit(day).alias("since")).distinct()
+    changed = Changed({str(day)}, materialized(since))
+    wanted = anomalies.in_change(anomalies.build(frames, given), changed).where("is_in_change").drop("is_in_change")
+    rows = [row.asDict() for row in wanted.collect()]
+    assert {row["against"] for row in rows} == {"own", "fleet"}
+    assert {row["day"] for row in rows} > {day}
+    built = [row.asDict() for row in anomalies.build(frames, given, changed).collect()]
+    assert sorted(map(repr, built)) == sorted(map(repr, rows))
 
 
 def test_messages_are_what_their_events_say(spark: SparkSession, silver: Rows) -> None:

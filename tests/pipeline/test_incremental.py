@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
-from postroom_pipeline.jobs import gold
+from postroom_pipeline.jobs import changes, gold
 from postroom_pipeline.jobs.compact import compact
 from postroom_pipeline.jobs.gold import mark_behind, write_reports
 from postroom_pipeline.local.settled import BEHIND
@@ -174,8 +175,9 @@ def test_batches_in_any_order_and_killed_runs_make_the_reports_of_one_run(
     chance, earlier = random.Random(7), [path for path in files if path not in last]
     coming = [path for path in chance.sample(earlier, len(earlier)) if path != after] + [after]
     with monkeypatch.context() as patched:  # touched devices are joined, as if there were many
-        patched.setattr(gold, "_FEW", 0)
-        patched.setattr(gold, "_MOST", 1.1)
+        patched.setattr(changes, "_FEW", 0)
+        patched.setattr(changes, "_MOST", 1.1)
+        patched.setattr(gold, "_LONG", 0)
         arrive(landing, [before, *coming[: len(coming) // 2]])
         take_in(spark, landing, tables, reports=True)
         for kill in KILLS:
@@ -205,6 +207,6 @@ def test_other_thresholds_are_about_all_devices(
 ) -> None:
     assert at_once["retry_storms"]
     with once.writing("test"):
-        mark_behind(once, once.read(EVENTS).where("device = 'put-back'"))
+        mark_behind(once, once.read(EVENTS).where("device = 'put-back'").withColumn("since", F.col("day")))
         write_reports(once, Run("ingest", silent(spark)), {"retry_storms": {"retries_min": 1_000}})
     assert reported(once)["retry_storms"] == []

@@ -6,51 +6,41 @@ files are not those of which the reports were built. Each report says what that 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
-from datetime import date, timedelta
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ..local.settled import BEHIND
-from ..reports import BUILT, Report
-from ..reports.scope import Scope
+from ..reports import BUILT, Report, ReportOfPast, ReportThatGoesOn
+from ..reports.scope import Changed
 from ..reports.thresholds import Given
-from ..schema import columns as c
-from ..schema.table import Table
-from ..silver import ALL as SILVER
+from ..schema.columns import is_one_of
+from ..schema.table import Frames, Table
 from ..silver.events import EVENTS
-from ..silver.snapshots import SNAPSHOTS
 from ..spark.runlog import Run
 from ..spark.session import lightly, materialized
-from ..spark.storage import Entry
 from ..spark.warehouse import Warehouse
-from .silver import DAY, is_one_of
+from .changes import TOUCHED, Devices, Listing, Touched, moved, table_of
 
 #: A note beside the tables: how, and of which files, all reports were built. Without it they are rebuilt completely.
 NOTE: Final = "_reports.json"
-#: Devices with rows that the reports do not cover. ``BEHIND`` is its directory; a file of that name means all devices.
-TOUCHED: Final = Table(f"{BEHIND}/devices", StructType([c.DEVICE]), key=("device",))
-#: So many devices are named in a condition, which skips parts of sorted files; more are joined.
-_FEW: Final = 500
-#: If this share of the devices is touched, it does not pay to leave the others out.
-_MOST: Final = 0.75
+#: From so many bytes on, it costs less to find out where a history ends, and to go on from there, than to read it.
+_LONG: Final = 32 * 1024 * 1024
 
 
 def mark_behind(warehouse: Warehouse, changing: DataFrame) -> None:
     """Record that tables are about to change, until the reports cover that.
 
-    :param changing: has the column ``device``: all rows that change are of these devices.
+    :param changing: has columns ``device`` and ``since``: what comes is of these devices, and of no earlier day.
     """
     storage = warehouse.storage
     if storage.exists(storage.join(NOTE)):
         if not _is_unknown(warehouse):
-            warehouse.append(TOUCHED, changing.select("device").distinct())
+            warehouse.append(TOUCHED, changing.select("device", "since").distinct())
     elif not are_behind(warehouse):
         storage.write_text(storage.join(BEHIND), "")
 
@@ -78,9 +68,9 @@ def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | N
     how = {"version": version("postroom-pipeline"), "thresholds": thresholds}
     note = _note_in(warehouse)
     is_known = warehouse.exists(TOUCHED) and not _is_unknown(warehouse)
-    listing, touched = _Listing(warehouse), None
+    listing, touched = Listing(warehouse), None
     if is_known and note.get("how") == how and all(warehouse.exists(report.TABLE) for report in BUILT.values()):
-        touched = _Touched(warehouse, listing, note["files"])
+        touched = Touched(warehouse, listing, note["files"])
     else:  # a run that is killed from now on leaves reports of both kinds
         storage.delete(storage.join(NOTE))
         if not are_behind(warehouse):
@@ -96,104 +86,13 @@ def note_rearranged(warehouse: Warehouse) -> None:
     """Record that files were replaced by others with the same rows, if the reports cover these."""
     storage, note = warehouse.storage, _note_in(warehouse)
     if note and not are_behind(warehouse):
-        storage.write_text(storage.join(NOTE), json.dumps(note | {"files": _Listing(warehouse).digests()}))
+        storage.write_text(storage.join(NOTE), json.dumps(note | {"files": Listing(warehouse).digests()}))
 
 
 def _note_in(warehouse: Warehouse) -> dict[str, Any]:
     """The note; empty if there is none."""
     path = warehouse.storage.join(NOTE)
     return dict(json.loads(warehouse.storage.read_text(path))) if warehouse.storage.exists(path) else {}
-
-
-def _table(name: str) -> Table:
-    return SILVER[name] if name in SILVER else BUILT[name].TABLE
-
-
-class _Listing:
-    """The files of the tables in which reports look for changed days, by name and partition; each is listed once."""
-
-    def __init__(self, warehouse: Warehouse) -> None:
-        scopes = [report.SCOPE for report in BUILT.values()]
-        #: The names of these tables.
-        self.names: Final = {name for scope in scopes for name in (*scope.by_day_of, *scope.any_day_if)}
-        self._warehouse = warehouse
-        self._parts: dict[str, dict[str, list[Entry]]] = {}
-
-    def digests(self) -> dict[str, dict[str, str]]:
-        """A digest of the files of each partition."""
-        return {name: self.digests_of(name) for name in sorted(self.names)}
-
-    def digests_of(self, name: str) -> dict[str, str]:
-        """A digest of the files of each partition of a table. A file never changes: another one has another name."""
-        texts = {part: "\n".join(file.name for file in files) for part, files in self._listed(name).items()}
-        return {part: hashlib.sha256(text.encode()).hexdigest()[:16] for part, text in texts.items()}
-
-    def bytes_of(self, name: str, days: Collection[str]) -> int:
-        """The bytes of such days of a table."""
-        parts = self._listed(name).items()
-        return sum(file.size for part, files in parts if part.removeprefix(DAY) in days for file in files)
-
-    def forget(self, name: str) -> None:
-        """The table is about to be written."""
-        self._parts.pop(name, None)
-
-    def _listed(self, name: str) -> dict[str, list[Entry]]:
-        if name not in self._parts:
-            self._parts[name] = dict(self._warehouse.parts(_table(name)))
-        return self._parts[name]
-
-
-class _Touched:
-    """The devices and days with rows that may have changed."""
-
-    def __init__(self, warehouse: Warehouse, listing: _Listing, before: Mapping[str, Mapping[str, str]]) -> None:
-        """:param before: the digests of the files of which the reports were built."""
-        self._listing = listing
-        self._before = before
-        snapshots = warehouse.read(SNAPSHOTS)
-        with lightly(snapshots.sparkSession, warehouse.size(SNAPSHOTS)):
-            self._devices = materialized(warehouse.read(TOUCHED).distinct())
-            known = snapshots.select("device").distinct()
-            marked = known.join(self._devices.withColumn("_touched", F.lit(True)), "device", "left")
-            row = marked.agg(F.count("*").alias("all"), F.count("_touched").alias("touched")).first()
-            few = self._devices.limit(_FEW + 1).collect()
-        assert row is not None  # an aggregate has one row
-        #: The share of devices that are touched.
-        self.share = row["touched"] / row["all"] if row["all"] else 1.0
-        #: Whether rows of all devices are built.
-        self.is_all = self.share >= _MOST
-        self._is_named = F.col("device").isin([one["device"] for one in few]) if len(few) <= _FEW else None
-
-    def only(self, frame: DataFrame) -> DataFrame:
-        """The rows of touched devices."""
-        if self.is_all:
-            return frame
-        if self._is_named is not None:
-            return frame.where(self._is_named)
-        return frame.join(self._devices, "device", "left_semi")
-
-    def others(self, frame: DataFrame) -> DataFrame:
-        """The rows of all other devices."""
-        if self._is_named is not None:
-            return frame.where(~self._is_named)
-        return frame.join(self._devices, "device", "left_anti")
-
-    def days(self, scope: Scope) -> Collection[str] | None:
-        """The days of a report on which its rows may have changed; None if these may be any."""
-        if not scope.by_day_of or any(map(self._changed, scope.any_day_if)):
-            return None
-        changed = {day for name in scope.by_day_of for day in self._changed(name)}
-        return _moved(changed, range(scope.days_before + 1))
-
-    def _changed(self, name: str) -> set[str]:
-        """The days with other files than before; one without a name for a table without days."""
-        before, now = self._before.get(name, {}), self._listing.digests_of(name)
-        return {part.removeprefix(DAY) for part in before.keys() | now.keys() if before.get(part) != now.get(part)}
-
-
-def _moved(days: Collection[str], by: Iterable[int]) -> set[str]:
-    """Days, and those that are so many days later."""
-    return {str(date.fromisoformat(day) + timedelta(number)) for number in by for day in days}
 
 
 class _Writer:
@@ -204,8 +103,8 @@ class _Writer:
         warehouse: Warehouse,
         run: Run,
         given: Mapping[str, Given],
-        listing: _Listing,
-        touched: _Touched | None,
+        listing: Listing,
+        touched: Touched | None,
     ) -> None:
         """:param touched: what has changed; None to build all rows."""
         self._warehouse = warehouse
@@ -222,8 +121,8 @@ class _Writer:
         name, scope, touched = report.TABLE.name, report.SCOPE, self._touched
         for need in report.NEEDS:
             if need not in self._frames:
-                self._frames[need] = self._warehouse.read(_table(need))
-                self._sizes[need] = self._warehouse.size(_table(need))
+                self._frames[need] = self._warehouse.read(table_of(need))
+                self._sizes[need] = self._warehouse.size(table_of(need))
         session, frames = self._frames[report.NEEDS[0]].sparkSession, self._frames
         sizes = {need: self._sizes[need] for need in report.NEEDS if need not in getattr(report, "SELDOM", ())}
         days: Collection[str] | None = None
@@ -231,43 +130,72 @@ class _Writer:
             days = touched.days(scope)
             if days is not None and not days:
                 return
-            frames = {need: touched.only(self._frames[need]) for need in report.NEEDS}
+            frames = {need: touched.devices.only(self._frames[need]) for need in report.NEEDS}
             if days is not None:
-                read = _moved(days, range(-scope.days_before, 1))
+                read = moved(days, range(-scope.days_before, 1))
                 for need in scope.by_day_of:
                     frames[need] = frames[need].where(is_one_of(read))
                     sizes[need] = self._listing.bytes_of(need, read)
-            sizes = {need: int(size * touched.share) for need, size in sizes.items()}
+            sizes = {need: int(size * touched.devices.share) for need, size in sizes.items()}
         with self._run.stage(f"report {name}"), lightly(session, sum(sizes.values())):
-            built = report.build(
-                {need: frames[need] for need in report.NEEDS}, self._given.get(getattr(report, "GIVEN_OF", name))
-            )
+            needed = {need: frames[need] for need in report.NEEDS}
+            given = self._given.get(getattr(report, "GIVEN_OF", name))
             self._listing.forget(name)
-            if touched and scope.by_device:
-                self._write_touched(report, built, days, touched)
+            if touched and scope.by_past_of:
+                if changed := touched.changed(scope, needed):
+                    self._write_changed(cast("ReportOfPast", report), needed, given, changed)
+            elif touched and scope.by_end_of and sum(sizes.values()) >= _LONG:
+                self._write_continued(cast("ReportThatGoesOn", report), touched)
+            elif touched and scope.by_device:
+                self._write_devices(report, report.build(needed, given), days, touched.devices)
             else:
-                self._write_whole(report, built)
+                self._write_whole(report, report.build(needed, given))
 
     def _write_whole(self, report: Report, built: DataFrame) -> None:
         in_order = getattr(report, "IS_ORDERED", False) and self._warehouse.writes_in_order(EVENTS)
         self._warehouse.write(report.TABLE, built, replacing="all", as_it_comes=in_order)
 
-    def _write_touched(self, report: Report, built: DataFrame, days: Collection[str] | None, touched: _Touched) -> None:
-        """Replace the rows of the touched devices, on such days; other rows of their files are copied."""
+    def _write_changed(self, report: ReportOfPast, frames: Frames, given: Given | None, changed: Changed) -> None:
+        """Replace the rows of a report of the whole fleet that follow from what has changed."""
+        others = report.in_change(self._warehouse.read(report.TABLE), changed).where("NOT is_in_change")
+        built = report.TABLE.fitted(report.build(frames, given, changed))
+        self._write_whole(report, others.drop("is_in_change").unionByName(built))
+
+    def _write_continued(self, report: ReportThatGoesOn, touched: Touched) -> None:
+        """Build the changed days of devices of which they are the last ones, and all days of the others."""
+        days, table = touched.changed_days(report.SCOPE.by_end_of), report.TABLE
+        if not days:
+            return
+        frames = {need: self._frames[need] for need in report.NEEDS}
+        marked = {name: touched.marked(frame, days) for name, frame in frames.items() if "day" in frame.columns}
+        old = touched.marked(self._warehouse.read(table), days)
+        ends = materialized(report.ends(old))
+        going_on, others = touched.parted(report.going_on(frames | marked, ends))
+        if going_on.number:
+            known = {name: going_on.only(frame) for name, frame in (frames | marked).items()}
+            kept = going_on.only(old).where(is_one_of(days) & ~F.col("is_new")).drop("is_new")
+            rows = kept.unionByName(table.fitted(report.build_on(known, going_on.only(ends))))
+            self._write_devices(report, rows, days, going_on)
+        if others.number:
+            built = report.build({name: others.only(frame) for name, frame in frames.items()})
+            self._write_devices(report, built, None, others)
+
+    def _write_devices(self, report: Report, built: DataFrame, days: Collection[str] | None, devices: Devices) -> None:
+        """Replace the rows of some devices, on such days; other rows of their files are copied."""
         table = report.TABLE
         old = self._warehouse.read(table)
         is_watched = days is None and table.name in self._listing.names
         if is_watched:  # reports that are built of it by day need to know which days are not as before
             built = built.persist()
-            days = _differing(table, touched.only(old), built)
+            days = _differing(table, devices.only(old), built)
         try:
             if is_watched and not days:
                 return
             if table.partition and days is not None:
                 old, built = (frame.where(is_one_of(days)) for frame in (old, built))
             rows = built
-            if not touched.is_all:
-                rows = touched.others(old).unionByName(table.fitted(built))
+            if not devices.is_all:
+                rows = devices.others(old).unionByName(table.fitted(built))
                 if together := getattr(report, "together", None):
                     rows = together(rows)
             if table.partition and days is not None:

@@ -16,6 +16,7 @@ from ..bronze.inventory import INVENTORY
 from ..bronze.rejects import REJECTS
 from ..errors import EnvironmentProblem, PipelineError
 from ..local.settled import DIGEST, FOR_GOOD, NOTE, PART, note_of
+from ..schema.columns import day_of
 from ..silver.snapshots import ORIGINS
 from ..spark.location import storage_of
 from ..spark.runlog import Run
@@ -125,7 +126,8 @@ def _take_in(
             _check_complete(batch, rows, rejects)
         _store_unknown(warehouse, files, rows, batch)
     if not accepted.isEmpty():
-        mark_behind(warehouse, accepted)
+        since = F.least("least_day", day_of(F.col("wall_ms"), F.col("arrival")))
+        mark_behind(warehouse, accepted.withColumn("since", since))
         SilverWriter(warehouse, run, lines, accepted, sizes).write()
     if reports and are_behind(warehouse):
         write_reports(warehouse, run)

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postroom_common.snapshot import Kind
 
 from ..bronze.lines import of_kind
-from ..schema.columns import OF_SNAPSHOT
+from ..schema.columns import OF_SNAPSHOT, is_one_of
 from ..schema.table import Table
 from ..silver import events, messages, snapshots, state, traffic
 from ..silver.events import CONFLICTS, EVENTS
@@ -207,8 +207,3 @@ def _is_counted(kind: Kind) -> bool:
 def _listed(days: DataFrame) -> Sequence[str]:
     """The values of a column of days; there are as many as the fleet has lived."""
     return [str(row["day"]) for row in days.collect()]
-
-
-def is_one_of(days: Collection[str]) -> Column:
-    """Whether a row is of any of these days; Spark then reads only their directories."""
-    return F.col("day").isin([F.to_date(F.lit(day)) for day in sorted(days)]) if days else F.lit(False)

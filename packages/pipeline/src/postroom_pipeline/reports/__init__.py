@@ -40,7 +40,7 @@ from . import (
     stuck_leases,
     throughput,
 )
-from .scope import Scope
+from .scope import Changed, Scope
 from .thresholds import Given, Threshold
 
 
@@ -72,6 +72,32 @@ class Report(Protocol):
 
         :param frames: the tables of ``NEEDS`` by name; ``given``: the user's thresholds.
         """
+
+
+class ReportOfPast(Report, Protocol):
+    """A report with ``Scope.by_past_of``."""
+
+    def build(self, frames: Frames, given: Given | None = None, changed: Changed | None = None) -> DataFrame:
+        """The rows of the table; if given, only those that follow from what has changed."""
+
+    def in_change(self, rows: DataFrame, changed: Changed) -> DataFrame:
+        """Rows of the table with ``is_in_change``: whether they follow from what has changed."""
+
+
+class ReportThatGoesOn(Report, Protocol):
+    """A report with ``Scope.by_end_of``.
+
+    Frames with a ``day`` have ``is_new`` as well: whether rows of the device may have changed on that day.
+    """
+
+    def ends(self, old: DataFrame) -> DataFrame:
+        """What is known behind all other days, from the table as it was."""
+
+    def going_on(self, frames: Frames, ends: DataFrame) -> DataFrame:
+        """The devices (one column, ``device``) of which nothing on other days follows from these days."""
+
+    def build_on(self, frames: Frames, ends: DataFrame) -> DataFrame:
+        """The rows of these days of such devices."""
 
 
 def _by_name(*reports: Report) -> dict[str, Report]:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .scope import OF_FLEET
+from .scope import Changed, Scope
 from .thresholds import Given, Threshold, chosen
 
 
@@ -62,8 +62,9 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "queue", "period", "begins_at", "metric", "against", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("anomalies", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("hours", "throughput", "latency_daily")
-SCOPE: Final = OF_FLEET
+#: The last two only to know what has changed.
+NEEDS: Final = ("hours", "throughput", "latency_daily", "conflicts", "clock_trouble")
+SCOPE: Final = Scope(by_device=False, by_past_of=("hours", "throughput", "latency_daily"))
 THRESHOLDS: Final = (
     Threshold("z_min", 6, "minimum distance, in multiples of the usual spread"),
     Threshold("relative_floor", 0.25, "minimum spread as a part of the median, so that a MAD of 0 causes no alarms"),
@@ -82,10 +83,13 @@ _ROUNDING: Final = 1e-9
 _SERIES: Final = ("device", "queue", "period", "metric")
 
 
-def build(frames: Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None, changed: Changed | None = None) -> DataFrame:
     """z = (value - median) / max(1.4826 MAD, ``relative_floor`` of the median, the figure's own floor)."""
     limits = chosen(THRESHOLDS, given)
-    figures = materialized(_figures(frames, limits))  # it is compared three times
+    if changed and any(_may_be_small(metric, limits) for metric in METRICS):
+        # A period without events counts then as well, and is no row of any table.
+        return in_change(build(frames, given), changed).where("is_in_change").drop("is_in_change")
+    figures = materialized(_figures(frames, limits, changed))  # it is compared three times
     compared = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
     spread = F.greatest(
         F.col("mad") * _SCALE,
@@ -97,8 +101,16 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     return scored.where((F.col("z") >= limits["z_min"]) | too_little).select(*SCHEMA.names)
 
 
-def _figures(frames: Frames, limits: dict[str, float]) -> DataFrame:
-    """All figures in long form that are compared, with ``_may_be``: whether it may be an anomaly."""
+def in_change(rows: DataFrame, changed: Changed) -> DataFrame:
+    """Rows of the table with ``is_in_change``: whether they follow from what has changed."""
+    of_fleet = (F.col("against") == "fleet") & changed.is_on_day()
+    is_in = of_fleet | ((F.col("against") == "own") & F.col("is_later"))
+    return changed.marked(rows).withColumn("is_in_change", is_in).drop("is_later")
+
+
+def _figures(frames: Frames, limits: dict[str, float], changed: Changed | None) -> DataFrame:
+    """All figures in long form that are compared, with ``_own`` and ``_fleet``: whether it may be an anomaly against
+    the device's past, and against other devices."""
     latency = frames["latency_daily"].select(
         "device",
         "queue",
@@ -110,9 +122,17 @@ def _figures(frames: Frames, limits: dict[str, float]) -> DataFrame:
     )
     wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
     hours = materialized(frames["hours"].select("device", "hour", "day").distinct())
-    counts = _counts(frames, hours, "hour", limits).unionByName(_counts(frames, hours, "day", limits))
-    figures = counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
-    return figures.withColumn("_may_be", _of_metric(lambda metric: _may_be(metric, F.col("value"), limits)))
+    counts = (_counts(frames, hours, period, limits, changed) for period in ("hour", "day"))
+    figures = reduce(DataFrame.unionByName, counts, latency.where(F.col("metric").isin(*wanted)))
+    return _marked(figures, _of_metric(lambda metric: _may_be(metric, F.col("value"), limits)), changed)
+
+
+def _marked(figures: DataFrame, may_be: Column, changed: Changed | None) -> DataFrame:
+    """Figures with ``_own`` and ``_fleet``."""
+    if changed is None:
+        return figures.withColumns({"_own": may_be, "_fleet": may_be})
+    marks = {"_own": may_be & F.col("is_later"), "_fleet": may_be & changed.is_on_day()}
+    return changed.marked(figures).withColumns(marks).drop("is_later")
 
 
 def _may_be(metric: Metric, value: Column, limits: dict[str, float]) -> Column:
@@ -122,11 +142,17 @@ def _may_be(metric: Metric, value: Column, limits: dict[str, float]) -> Column:
     figure that is too large is at least ``z_min`` floors; and none is too small if ``z_min`` times ``relative_floor``
     is more than 1.
     """
-    may_be_small = metric.both_ways and limits["z_min"] * limits["relative_floor"] <= 1 + _ROUNDING
-    return F.lit(may_be_small) | (value >= limits["z_min"] * metric.floor * (1 - _ROUNDING))
+    return F.lit(_may_be_small(metric, limits)) | (value >= limits["z_min"] * metric.floor * (1 - _ROUNDING))
 
 
-def _counts(frames: Frames, hours: DataFrame, period: str, limits: dict[str, float]) -> DataFrame:
+def _may_be_small(metric: Metric, limits: dict[str, float]) -> bool:
+    """Whether a figure of a metric may be an anomaly because it is too small."""
+    return metric.both_ways and limits["z_min"] * limits["relative_floor"] <= 1 + _ROUNDING
+
+
+def _counts(
+    frames: Frames, hours: DataFrame, period: str, limits: dict[str, float], changed: Changed | None
+) -> DataFrame:
     """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0. Left
     out is what no figure that may be an anomaly is compared with.
 
@@ -141,13 +167,14 @@ def _counts(frames: Frames, hours: DataFrame, period: str, limits: dict[str, flo
         .agg(*(F.sum(metric.name).alias(metric.name) for metric in metrics))
     )
     may_be = reduce(or_, (_may_be(metric, F.col(metric.name), limits) for metric in metrics))
-    counted = materialized(counted.withColumn("_may_be", may_be))
+    counted = materialized(_marked(counted, may_be, changed))
     begun = counted.groupBy("device", "queue").agg(
-        F.min("begins_at").alias("_begun"), F.max("_may_be").alias("_in_series")
+        F.min("begins_at").alias("_begun"), F.max("_own").alias("_in_series")
     )
     among_devices = (
-        counted.where("_may_be").select("queue", "begins_at", "day", F.lit(True).alias("_in_time")).distinct()
+        counted.where("_fleet").select("queue", "begins_at", "day", F.lit(True).alias("_in_time")).distinct()
     )
+    counted = counted.drop("_own", "_fleet")
     filled = (
         covered.join(begun, ["device"])
         .where("begins_at >= _begun")
@@ -166,11 +193,11 @@ def _counts(frames: Frames, hours: DataFrame, period: str, limits: dict[str, flo
 
 def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
     parts = []
-    figures = _where_any_may_be(figures, _SERIES)
+    figures = _where_any(figures, "_own", _SERIES)
     for period in ("hour", "day"):
         order = Window.partitionBy(*_SERIES).orderBy("begins_at", "day")
         past = F.sort_array(F.collect_list("value").over(order.rowsBetween(-int(limits[f"own_{period}s"]), -1)))
-        own = figures.where(F.col("period") == period).withColumn("_past", past).where("_may_be")
+        own = figures.where(F.col("period") == period).withColumn("_past", past).where("_own")
         own = own.withColumns({"n": F.size("_past").cast("bigint"), "median": _middle(F.col("_past"))})
         own = own.where(F.col("n") >= limits[f"own_{period}s_min"])
         apart = F.sort_array(F.transform("_past", lambda one: F.abs(one - F.col("median"))))
@@ -181,7 +208,7 @@ def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
 def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
     of = ("queue", "period", "metric", "begins_at", "day")
     peers = Window.partitionBy(*of)
-    compared = _where_any_may_be(figures, of).withColumns(
+    compared = _where_any(figures, "_fleet", of).withColumns(
         {"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)}
     )
     compared = compared.where(F.col("n") >= limits["peers_min"])
@@ -190,9 +217,9 @@ def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
     )
 
 
-def _where_any_may_be(figures: DataFrame, of: tuple[str, ...]) -> DataFrame:
-    """The figures that are compared with each other, where any of them may be an anomaly."""
-    return figures.join(figures.where("_may_be").select(*of).distinct(), [*of], "left_semi")
+def _where_any(figures: DataFrame, mark: str, of: tuple[str, ...]) -> DataFrame:
+    """The figures that are compared with each other, where any of them has the mark."""
+    return figures.join(figures.where(mark).select(*of).distinct(), [*of], "left_semi")
 
 
 def _middle(ordered: Column) -> Column:

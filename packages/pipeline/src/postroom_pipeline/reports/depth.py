@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -12,7 +13,7 @@ from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
 from .lineage import FEW_MESSAGES, ROOT, order, standing
-from .scope import OF_DEVICE
+from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 #: States of a message that waits or is in flight.
@@ -36,8 +37,8 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "epoch", "event", "snapshot")
 PARTITION: Final = ("day",)
 TABLE: Final = Table("depth", SCHEMA, KEY, PARTITION, varied=("event", "engine_ms", "wall_at"))
-NEEDS: Final = ("events", "fates", "restores", "dead_letters", "queue_depth", "snapshots")
-SCOPE: Final = OF_DEVICE
+NEEDS: Final = ("events", "fates", "restores", "dead_letters", "queue_depth", "snapshots", "hours", "conflicts")
+SCOPE: Final = Scope(by_end_of=("events", "dead_letters", "queue_depth"))
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 #: The last step leaves the rows of a queue together, in the order of the key.
@@ -62,6 +63,9 @@ _READ: Final = (
 _TIMES: Final = ("engine_ms", "wall_at", "day")
 _MESSAGE: Final = (*ROOT, "message")
 _PLACE: Final = (*ROOT, "epoch", "event")
+_QUEUE: Final = (*ROOT, "queue")
+#: An epoch before all others.
+_BEFORE: Final = -1
 #: Events that say whether a message is dead from then on. Those that end it do not say what it was before, unless it
 #: was done.
 _DEAD: Final = ("died", "quarantined")
@@ -76,9 +80,60 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     by events. A queue that is in no snapshot was empty before its first event.
     """
     chosen(THRESHOLDS, given)
-    of_messages = steps(frames)
-    moved = changes(of_messages).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")
-    rows = moved.unionByName(_counted(frames), allowMissingColumns=True)
+    return _depths(steps(frames), _counted(frames))
+
+
+def ends(old: DataFrame) -> DataFrame:
+    """The last depth of each queue on days that are not new, and whether any snapshot of these has it."""
+    of_snapshot = F.col("snapshot") != ""
+    place = F.call_function("shiftleft", order(), F.lit(1)) + of_snapshot.cast("bigint")
+    last = (F.max_by(f"{name}_depth", place).alias(f"counted_{name}") for name in ("live", "dead"))
+    return old.where("NOT is_new").groupBy(*_QUEUE).agg(*last, F.max(of_snapshot).alias("is_counted"))
+
+
+def going_on(frames: Frames, ends: DataFrame) -> DataFrame:
+    """The devices whose events and snapshots of new days come behind all others, with queues that are known.
+
+    A queue that is counted for the first time tells how full it was before. Where contents or clocks were in doubt, an
+    event may have left a day that is not new.
+    """
+    hours, snapshots = frames["hours"], frames["snapshots"]
+    first, last = (
+        F.struct("epoch", F.col(f"{which}_event").alias("event"), F.lit("").alias("snapshot"))
+        for which in ("first", "last")
+    )
+    of_snapshot = F.struct("epoch", F.col("as_of_event").alias("event"), "snapshot")
+    places = hours.select(*ROOT, "is_new", first.alias("first"), last.alias("last")).unionByName(
+        snapshots.select(*ROOT, "is_new", of_snapshot.alias("first"), of_snapshot.alias("last"))
+    )
+    is_new = F.col("is_new")
+    of_root = places.groupBy(*ROOT).agg(
+        F.min(F.when(is_new, F.col("first"))).alias("first"), F.max(F.when(~is_new, F.col("last"))).alias("last")
+    )
+    counted = frames["queue_depth"].where(is_new).select(*_QUEUE).distinct()
+    odd = (
+        of_root.where("last >= first"),
+        frames["restores"],
+        frames["conflicts"],
+        hours.where("first_at IS NULL OR last_at IS NULL"),
+        ends.where("NOT is_counted").join(counted, [*_QUEUE], "left_semi"),
+    )
+    is_odd = reduce(DataFrame.unionByName, (frame.select("device") for frame in odd)).distinct()
+    return of_root.select("device").distinct().join(is_odd, "device", "left_anti")
+
+
+def build_on(frames: Frames, ends: DataFrame) -> DataFrame:
+    """The rows of new days, of devices that are ``going_on``: from the last depth of each queue on."""
+    before = {"epoch": F.lit(_BEFORE).cast("bigint"), "event": F.lit(0).cast("bigint"), "snapshot": F.lit("")}
+    begun = ends.drop("is_counted").withColumns(before)
+    counted = _counted({**frames, "queue_depth": frames["queue_depth"].where("is_new")})
+    rows = _depths(steps(frames, only_new=True), counted.unionByName(begun, allowMissingColumns=True))
+    return rows.where(F.col("epoch") != _BEFORE)
+
+
+def _depths(steps: DataFrame, counted: DataFrame) -> DataFrame:
+    moved = changes(steps).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")
+    rows = moved.unionByName(counted, allowMissingColumns=True)
     queue = Window.partitionBy("device", "root", "queue").orderBy("epoch", "event", "snapshot")
     past, whole = queue.rowsBetween(Window.unboundedPreceding, 0), Window.partitionBy("device", "root", "queue")
     names = ("live", "dead")
@@ -113,26 +168,33 @@ def _counted(frames: Frames) -> DataFrame:
     )
 
 
-def steps(frames: Frames) -> DataFrame:
+def steps(frames: Frames, *, only_new: bool = False) -> DataFrame:
     """The events that may change the number of messages, with ``was_dead``: whether an event took away a dead letter.
 
     Events that a restore undid are left out.
+
+    :param only_new: only those of new days.
     """
-    events = standing(frames["events"].select(*_READ).where(F.col("message").isNotNull()), frames["restores"])
-    dead = _ends_of_dead(events, frames)
+    events, restores = frames["events"].where(F.col("message").isNotNull()), frames["restores"]
+    wanted = standing((events.where("is_new") if only_new else events).select(*_READ), restores)
+    dead = _ends_of_dead(standing(events.select(*_READ), restores), frames, wanted if only_new else None)
     of_dead = dead.select(*(F.col(name).alias(f"_{name}") for name in _PLACE))
     if dead.count() <= FEW_MESSAGES:
         of_dead = F.broadcast(of_dead)
     # Without an end there is nothing to look up.
     number = F.when(F.col("type").isin(*_ENDS, "died"), F.col("event"))
     same = [F.col(name) == F.col(f"_{name}") for name in _PLACE[:-1]]
-    moving = events.where(F.col("type").isin(*_CHANGES)).drop("message", "of_dead")
+    moving = wanted.where(F.col("type").isin(*_CHANGES)).drop("message", "of_dead")
     joined = moving.join(of_dead, [*same, number == F.col("_event")], "left")
     return joined.withColumn("was_dead", F.col("_event").isNotNull()).drop(*(f"_{name}" for name in _PLACE))
 
 
-def _ends_of_dead(events: DataFrame, frames: Frames) -> DataFrame:
-    """The events that ended a message, or with which it died, while it was a dead letter."""
+def _ends_of_dead(events: DataFrame, frames: Frames, only: DataFrame | None) -> DataFrame:
+    """The events that ended a message, or with which it died, while it was a dead letter.
+
+    :param only: look only at messages with such events among these.
+    """
+    is_end = F.col("type").isin(*_ENDS, "died")
     dead = frames["dead_letters"].select(
         *ROOT,
         "epoch",
@@ -143,7 +205,10 @@ def _ends_of_dead(events: DataFrame, frames: Frames) -> DataFrame:
     )
     # Most messages never die: only the events of the others have to meet, and to be put in order.
     died = frames["fates"].where(F.coalesce("was_dead", F.lit(True)))  # null: by a version that did not say it
-    mortal = materialized(died.select(*_MESSAGE).unionByName(dead.select(*_MESSAGE)).distinct())
+    mortal = died.select(*_MESSAGE).unionByName(dead.select(*_MESSAGE)).distinct()
+    if only is not None:
+        mortal = mortal.join(only.where(is_end).select(*_MESSAGE).distinct(), [*_MESSAGE], "left_semi")
+    mortal = materialized(mortal)
     if mortal.count() <= FEW_MESSAGES:
         mortal = F.broadcast(mortal)
     of_mortal = events.select(
@@ -158,8 +223,7 @@ def _ends_of_dead(events: DataFrame, frames: Frames) -> DataFrame:
     placed = of_mortal.unionByName(dead, allowMissingColumns=True).withColumn(
         "was_dead", F.coalesce(F.last("_says_dead", ignorenulls=True).over(before), F.lit(False))
     )
-    is_end = F.col("_is_event") & F.col("type").isin(*_ENDS, "died")
-    return materialized(placed.where(is_end & F.col("was_dead")).select(*_PLACE))
+    return materialized(placed.where(F.col("_is_event") & is_end & F.col("was_dead")).select(*_PLACE))
 
 
 def changes(steps: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pyspark.sql import Column
@@ -88,3 +89,8 @@ def clock_columns() -> dict[str, Column]:
     """``wall_at`` and ``clock_suspect`` of a row, computed from its ``wall_ms``."""
     wall = F.col("wall_ms")
     return {"wall_at": time_of(wall), "clock_suspect": is_suspect(wall)}
+
+
+def is_one_of(days: Collection[str]) -> Column:
+    """Whether a row is of any of these days; Spark then reads only their directories."""
+    return F.col("day").isin([F.to_date(F.lit(day)) for day in sorted(days)]) if days else F.lit(False)
