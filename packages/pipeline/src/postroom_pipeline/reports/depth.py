@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
+from ..silver.messages import ENDS, fate
 from ..spark.session import materialized
 from .lineage import FEW_MESSAGES, ROOT, order, standing
 from .scope import Scope
@@ -56,6 +57,7 @@ _READ: Final = (
     "message",
     "state",
     "of_dead",
+    "keep",
     "engine_ms",
     "wall_at",
     "day",
@@ -66,13 +68,8 @@ _PLACE: Final = (*ROOT, "epoch", "event")
 _QUEUE: Final = (*ROOT, "queue")
 #: An epoch before all others.
 _BEFORE: Final = -1
-#: Events that say whether a message is dead from then on. Those that end it do not say what it was before, unless it
-#: was done.
-_DEAD: Final = ("died", "quarantined")
-_ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
-_ENDS: Final = ("acked", "dropped")
 #: Events that may change how many messages a queue has.
-_CHANGES: Final = ("published", *_ENDS, "died", "reprocessed", "moved")
+_CHANGES: Final = ("published", *ENDS, "died", "reprocessed", "moved")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
@@ -182,9 +179,9 @@ def steps(frames: Frames, *, only_new: bool = False) -> DataFrame:
     if dead.count() <= FEW_MESSAGES:
         of_dead = F.broadcast(of_dead)
     # Without an end there is nothing to look up.
-    number = F.when(F.col("type").isin(*_ENDS, "died"), F.col("event"))
+    number = F.when(F.col("type").isin(*ENDS, "died"), F.col("event"))
     same = [F.col(name) == F.col(f"_{name}") for name in _PLACE[:-1]]
-    moving = wanted.where(F.col("type").isin(*_CHANGES)).drop("message", "of_dead")
+    moving = wanted.where(F.col("type").isin(*_CHANGES)).drop("message", "of_dead", "keep")
     joined = moving.join(of_dead, [*same, number == F.col("_event")], "left")
     return joined.withColumn("was_dead", F.col("_event").isNotNull()).drop(*(f"_{name}" for name in _PLACE))
 
@@ -194,7 +191,7 @@ def _ends_of_dead(events: DataFrame, frames: Frames, only: DataFrame | None) -> 
 
     :param only: look only at messages with such events among these.
     """
-    is_end = F.col("type").isin(*_ENDS, "died")
+    is_end = F.col("type").isin(*ENDS, "died")
     dead = frames["dead_letters"].select(
         *ROOT,
         "epoch",
@@ -236,7 +233,7 @@ def changes(steps: DataFrame) -> DataFrame:
         F.when(kind == "published", F.array(_change(queue, 1, 0)))
         .when(was_done & (kind == "died"), F.array(_change(queue, 0, 1)))
         .when(was_done & (kind == "dropped"), F.array(_change(queue, 0, 0)))
-        .when(kind.isin(*_ENDS), F.array(_change(queue, of_dead - 1, -of_dead)))
+        .when(kind.isin(*ENDS), F.array(_change(queue, of_dead - 1, -of_dead)))
         .when(kind == "died", F.array(_change(queue, of_dead - 1, 1 - of_dead)))
         .when(stays & (kind == "reprocessed"), F.array(_change(queue, 1, -1)))
         .when(kind == "reprocessed", F.array(_change(queue, 0, -1), _change(to, 1, 0)))
@@ -254,11 +251,5 @@ def _change(queue: Column, live: int | Column, dead: int | Column) -> Column:
 
 
 def _says_dead() -> Column:
-    kind = F.col("type")
-    of_dead = F.coalesce("of_dead", F.lit(False))
-    return (
-        F.when(kind.isin(*_DEAD), True)
-        .when(kind.isin(*_ALIVE), False)
-        .when(kind == "leased", of_dead)
-        .when(kind == "released", F.coalesce(F.col("state") == "dead", F.lit(False)))
-    )
+    """Whether a message is dead from an event on. An event that ends it does not say what it was before."""
+    return F.when(~F.col("type").isin(*ENDS), fate() == "dead")

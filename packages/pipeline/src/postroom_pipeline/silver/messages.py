@@ -86,7 +86,7 @@ _READ: Final = (
 #: The order of events: greater for a later one.
 _ORDER: Final = ("epoch", "event")
 #: Events after which a message is gone, unless it is kept.
-_ENDS: Final = ("acked", "dropped")
+ENDS: Final = ("acked", "dropped")
 #: Events after which it waits in a queue.
 _WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
@@ -195,7 +195,7 @@ def build(events: DataFrame, parts: int | None = None) -> DataFrame:
 
 def removed() -> Column:
     """Whether an event takes a message away, so that nothing of it is kept."""
-    return F.col("type").isin(*_ENDS) & F.col("keep").isNull()
+    return F.col("type").isin(*ENDS) & F.col("keep").isNull()
 
 
 def fate() -> Column:
@@ -204,7 +204,7 @@ def fate() -> Column:
     given_back = F.when(F.col("state") == "dead", "dead").otherwise("waiting")
     return (
         F.when((kind == "acked") & F.col("keep").isNotNull(), "done")
-        .when(kind.isin(*_ENDS), "gone")
+        .when(kind.isin(*ENDS), "gone")
         .when(kind.isin(*_WAITS), "waiting")
         .when(kind.isin("died", "quarantined"), "dead")
         .when(kind == "leased", F.when(F.coalesce("of_dead", F.lit(False)), "dead").otherwise("inflight"))
