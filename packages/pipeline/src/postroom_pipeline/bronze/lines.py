@@ -13,6 +13,7 @@ from postroom_common.snapshot import Kind
 from postroom_common.snapshot_reader import LINE_BYTES_LIMIT
 
 from ..files import FINISHED
+from ..schema.columns import is_suspect
 from ..schema.snapshot import (
     CORRUPT,
     columns_of,
@@ -39,12 +40,13 @@ _OF_TEXT: Final = [
     StructField("place", LongType(), metadata={"comment": "greater for what stands further back in the file"}),
     StructField("is_glued", BooleanType(), metadata={"comment": "it is not one object alone"}),
     StructField("unknown_fields", IntegerType(), metadata={"comment": "its fields that this version does not know"}),
+    StructField("mark", LongType(), metadata={"comment": "the same for an event that two snapshots report alike"}),
 ]
 #: How Parquet is written: lines are read completely, and soon. Nobody asks for the least value of a column.
 WRITING: Final = {"parquet.column.statistics.enabled": "false"}
 _VARIED: Final = (
     *("crc", "place", "event", "request_end", "engine_ms", "wall_ms", "message", "payload_digest", "lease", "request"),
-    "line",
+    *("line", "mark"),
 )
 #: Names of finished files, as Spark's filter for paths.
 _GLOB: Final = "*{" + ",".join(FINISHED) + "}"
@@ -60,6 +62,10 @@ _TEXT: Final = "_text"
 #: A line of JSON whitespace only, and the end of a JSON object. Spark's trim would need eight times the line's memory.
 _BLANK_LINE: Final = r"^[ \t\r]*\z"
 _END_OF_LINE: Final = r"(?:}|^)[ \t\r]*\z"
+#: How the line of an event begins: with its device, its snapshot and its kind.
+_BEFORE_DEVICE: Final = '{"device":"'
+_BEFORE_SNAPSHOT: Final = '","snapshot":"'
+_BEFORE_KIND: Final = '","kind":"'
 #: How JSON is read: nothing is taken that is not JSON.
 _READING: Final = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 _KINDS: Final = [kind.value for kind in Kind]
@@ -156,7 +162,12 @@ def lines(files: Files) -> DataFrame:
     no_line = F.when(text.rlike(_BLANK_LINE), BLANK).otherwise(BROKEN)
     kind = F.when(~is_line, no_line).when(F.col("kind").isin(_KINDS), F.col("kind")).otherwise(OTHER)
     unknown_fields = F.when(F.col("is_plain"), 0).otherwise(F.greatest(F.size(_unknown_names(text)), F.lit(0)))
-    computed = [F.col("full.major").alias("major"), *_of_text(text), unknown_fields.alias("unknown_fields")]
+    computed = [
+        F.col("full.major").alias("major"),
+        *_of_text(text),
+        unknown_fields.alias("unknown_fields"),
+        _mark(text),
+    ]
     rows = frame.withColumn("row_kind", kind).select(
         "file", "device", "snapshot", *upgraded_columns(Kind.EVENT), *computed, _TEXT, "row_kind", "kind"
     )
@@ -226,6 +237,15 @@ def _is_exact(text: Column) -> Column:
     """
     is_event = F.col("kind") == Kind.EVENT.value
     return F.coalesce(is_event & (F.octet_length(text) == length_of_event()), F.lit(False))
+
+
+def _mark(text: Column) -> Column:
+    """A hash of what an event's text says behind the name of its snapshot; null if there may be more to its row: if its
+    clock is suspect, if it was not written as devices write it, or has other fields."""
+    length = F.octet_length("device") + F.octet_length("snapshot") + len(_BEFORE_DEVICE + _BEFORE_SNAPSHOT)
+    begin = F.concat(F.lit(_BEFORE_DEVICE), "device", F.lit(_BEFORE_SNAPSHOT), "snapshot", F.lit(_BEFORE_KIND))
+    is_sure = F.col("is_plain") & ~is_suspect(F.col("wallMs")) & F.startswith(text, begin)
+    return F.when(is_sure, F.xxhash64(F.substr(text.cast("binary"), length + 1))).alias("mark")
 
 
 def _of_text(text: Column) -> list[Column]:

@@ -14,7 +14,7 @@ from postroom_common.snapshot import Kind
 from ..bronze.lines import of_kind
 from ..schema.columns import OF_SNAPSHOT, is_one_of
 from ..schema.table import Table
-from ..silver import events, messages, snapshots, state, traffic
+from ..silver import events, messages, overlaps, snapshots, state, traffic
 from ..silver.events import CONFLICTS, EVENTS
 from ..silver.messages import MESSAGES
 from ..silver.snapshots import ORIGINS, SNAPSHOTS
@@ -90,36 +90,49 @@ class SilverWriter:
         with self._run.stage("events"):
             existing = self._warehouse.read(SNAPSHOTS)
             with self._lightly():
-                shared = materialized(events.overlaps(self._snapshots, existing))
+                shared = materialized(overlaps.overlaps(self._snapshots, existing))
             lines = self._lines_of(Kind.EVENT)
             fresh = events.fresh(lines, self._taken)
             existing_days = self._days(EVENTS)
             days: Collection[str] = ()
             if existing_days or self._days(MESSAGES):
                 days = _listed(fresh.select("day").distinct())
-                existing_days &= {*days, *_listed(events.days_of(shared, existing))}
+                existing_days &= {*days, *_listed(overlaps.days_of(shared, existing))}
             of_killed = None
             if existing_days:
-                of_killed = materialized(events.unrecorded(self._of_days(EVENTS, existing_days), existing))
-            with self._lightly():
-                taken = materialized(events.contests(self._accepted, shared, of_killed))
-            # Most events come once. Only the others are compared with each other, which sorts them several times.
-            alone, contested = (events.fresh(lines, taken, alone=once) for once in (True, False))
-            if existing_days:
-                others, rest = events.parted(self._of_days(EVENTS, existing_days), shared, taken)
-                contested, alone = contested.unionByName(others), alone.unionByName(rest)
-            changed = fresh.select(*MESSAGES.key)
-            if not shared.isEmpty():
-                self._write_conflicts(events.within(contested, shared))
-                # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
-                changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
+                of_killed = materialized(overlaps.unrecorded(self._of_days(EVENTS, existing_days), existing))
+            shared, taken = self._contests(lines, existing, shared, of_killed)
+            rows, changed = events.fresh(lines, taken, alone=True), fresh.select(*MESSAGES.key)
+            if existing_days or not shared.isEmpty() or not taken.where("is_doubtful").isEmpty():
+                # Most events come once. Only the others are compared with each other, which sorts them several times.
+                contested = events.fresh(lines, taken, alone=False)
+                if existing_days:
+                    others, rest = overlaps.parted(self._of_days(EVENTS, existing_days), shared, taken)
+                    contested, rows = contested.unionByName(others), rows.unionByName(rest)
+                if not shared.isEmpty():
+                    self._write_conflicts(overlaps.within(contested, shared))
+                    # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
+                    changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
+                rows = rows.unionByName(events.latest(contested))
             changed = changed.where("message IS NOT NULL").distinct()
-            rows = alone.unionByName(events.latest(contested))
             # To put them into the order of the key takes as long as to write them. They are in that of their lines.
             at_once = self._span <= self._warehouse.partitions_at_once
             self._write(EVENTS, rows, existing_days, as_it_comes=at_once and not existing_days)
         with self._run.stage("messages"):
             self._write_messages(changed, days)
+
+    def _contests(
+        self, lines: DataFrame, existing: DataFrame, shared: DataFrame, of_killed: DataFrame | None
+    ) -> tuple[DataFrame, DataFrame]:
+        """The ranges of events that snapshots may report differently, and rows of ``overlaps.contests``."""
+        with self._lightly():
+            assessed = materialized(overlaps.assessed(self._accepted, of_killed))
+            seams = materialized(overlaps.seams(assessed, existing, shared))
+        repeats = overlaps.repeats(seams, lines)
+        repeats = repeats.where("false") if seams.isEmpty() else materialized(repeats)
+        with self._lightly():
+            rest = materialized(shared.join(repeats, overlaps.SPAN, "left_anti"))
+            return rest, materialized(overlaps.contests(assessed, rest, repeats))
 
     def _write_conflicts(self, rows: DataFrame) -> None:
         conflicts = materialized(events.conflicts(self._warehouse.read(CONFLICTS), rows))
