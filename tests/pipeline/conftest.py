@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from postroom_pipeline.jobs.ingest import ingest
 from postroom_pipeline.spark.java import find_java
+from postroom_pipeline.spark.runlog import Progress, logged_run
 from postroom_pipeline.spark.session import session
 from postroom_pipeline.spark.warehouse import Warehouse
+from tests.pipeline.making import bundle, fleet
 from tests.pipeline.object_store import BUCKET, serving
 
 if TYPE_CHECKING:
@@ -82,6 +88,47 @@ def quick(spark: SparkSession) -> Iterator[None]:
 def warehouse(spark: SparkSession, tmp_path) -> Warehouse:
     """A place for tables, in a fresh directory."""
     return Warehouse(spark, str(tmp_path / "tables"))
+
+
+class TakenIn(NamedTuple):
+    """What two runs in this process made of a directory."""
+
+    #: What there is when the first run begins.
+    early: Path
+    #: A snapshot that comes before the second run, of a device that has another one.
+    late: Path
+    #: Both together, as they are at the end.
+    landing: Path
+    #: The tables of the first run, which builds no reports.
+    first: Path
+    #: The tables of both, with the reports.
+    tables: Path
+
+
+@pytest.fixture(scope="session")
+def taken_in(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> TakenIn:
+    """A small fleet: some of it in a bundle, and three files that are rejected. Tests only read it."""
+    place = tmp_path_factory.mktemp("taken-in")
+    made = TakenIn(*(place / name for name in ("early", "late", "in", "first", "tables")))
+    files = fleet(made.early)
+    bundle(made.early / "bundle.jsonl.gz", files[:2])
+    for path in files[:2]:
+        path.unlink()
+    files[2].write_bytes(files[2].read_bytes()[:-40])  # cut
+    (made.early / "empty.jsonl.gz").touch()
+    (made.early / "old.tar").write_bytes(b"an archive")
+    made.late.mkdir()
+    files[5].rename(made.late / files[5].name)
+    shutil.copytree(made.early, made.landing)
+    warehouse = Warehouse(spark, str(made.tables))
+    for reports in (False, True):
+        logged = logged_run(spark, warehouse, "ingest", {}, Progress(spark, io.StringIO()))
+        with compiling_nothing(spark), warehouse.writing("test"), logged as run:
+            ingest(spark, str(made.landing), warehouse, run, reports=reports)
+        if not reports:
+            shutil.copytree(made.tables, made.first)
+            shutil.copytree(made.late, made.landing, dirs_exist_ok=True)
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,27 +15,28 @@ import pytest
 from postroom_pipeline.bronze.inventory import INVENTORY
 from postroom_pipeline.bronze.rejects import REJECTS
 from postroom_pipeline.errors import EnvironmentProblem
-from postroom_pipeline.jobs.ingest import ingest
 from postroom_pipeline.reports import BUILT
 from postroom_pipeline.silver import ALL
 from postroom_pipeline.spark.arrow_storage import ArrowStorage
 from postroom_pipeline.spark.hadoop_storage import HadoopStorage
-from postroom_pipeline.spark.runlog import Progress, Run
+from postroom_pipeline.spark.settings import START_SETTINGS
 from postroom_pipeline.spark.storage import Storage, partition_name
 from postroom_pipeline.spark.warehouse import Warehouse
-from tests.pipeline.conftest import QUICK, TEST_SETTINGS, compiling_nothing, java_variables
-from tests.pipeline.making import bundle, fleet
+from tests.pipeline.conftest import QUICK, TEST_SETTINGS, java_variables
 from tests.pipeline.test_cluster import DEADLINE_S, SPARK, reported
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-TABLES = [*ALL.values(), *(report.TABLE for report in BUILT.values()), INVENTORY, REJECTS]
+#: Tables of what was found in the directory, without the reports.
+FOUND = [*ALL.values(), INVENTORY, REJECTS]
+TABLES = [*FOUND, *(report.TABLE for report in BUILT.values())]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """The address of a server on this machine."""
     home = tmp_path_factory.mktemp("server")
-    settings = TEST_SETTINGS | QUICK | {"spark.connect.grpc.binding.port": "0", "spark.ui.enabled": "false"}
+    settings = TEST_SETTINGS | QUICK | {"spark.connect.grpc.binding.port": "0"}
+    settings |= {setting.name: setting.value for setting in START_SETTINGS}
     settings |= {"spark.local.dir": str(home / "local"), "spark.sql.warehouse.dir": str(home / "warehouse")}
     command = [str(SPARK / "bin" / "spark-submit"), "--class", SERVER]
     for name, value in settings.items():
@@ -61,48 +62,34 @@ def run(server, tmp_path, *arguments):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
-def rows_of(spark, tables):
-    """All rows of all tables, as text, in order."""
+def rows_of(spark, tables, landing, names):
+    """All rows of these tables, as text, in order; paths without the directory that was taken in."""
     warehouse = Warehouse(spark, str(tables))
-    return {table.name: sorted(map(str, warehouse.read(table).collect())) for table in TABLES}
-
-
-def take_in(spark, landing, tables):
-    """A run in this process."""
-    warehouse = Warehouse(spark, str(tables))
-    with compiling_nothing(spark), warehouse.writing("test"):
-        ingest(spark, str(landing), warehouse, Run("ingest", Progress(spark, io.StringIO())))
+    rows = {table.name: map(str, warehouse.read(table).collect()) for table in names}
+    return {name: sorted(row.replace(str(landing), "") for row in found) for name, found in rows.items()}
 
 
 @pytest.mark.slow
-def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, server, tmp_path):
-    landing = tmp_path / "in"
-    landing.mkdir()
-    made = fleet(landing)
-    bundle(landing / "bundle.jsonl.gz", made[:2])
-    for path in made[:2]:
-        path.unlink()
-    made[2].write_bytes(made[2].read_bytes()[:-40])  # cut
-    (landing / "empty.jsonl.gz").touch()
-    (landing / "old.tar").write_bytes(b"an archive")
-    late = made[5].rename(tmp_path / made[5].name)
-    here, there = tmp_path / "here", tmp_path / "there"
-    take_in(spark, landing, here)
+def test_a_run_on_a_server_makes_the_same_tables_as_one_in_this_process(spark, server, taken_in, tmp_path):
+    """There the reports are rebuilt for the device with the late snapshot; here they were built once, of everything."""
+    landing, there = tmp_path / "in", tmp_path / "there"
+    shutil.copytree(taken_in.early, landing)
     result = run(server, tmp_path, "ingest", "--in", landing, "--out", there)
     assert result.returncode == 0, result.stderr
-    expected = rows_of(spark, here)
+    expected = rows_of(spark, taken_in.first, taken_in.landing, FOUND)
     assert len(expected["rejects"]) == 3
     assert expected["events"]
-    assert rows_of(spark, there) == expected
+    first = rows_of(spark, there, landing, TABLES)
+    assert {name: first[name] for name in expected} == expected
     result = run(server, tmp_path, "compact", "--out", there)
     assert result.returncode == 0, result.stderr
-    assert rows_of(spark, there) == expected
-    late.rename(landing / late.name)  # of one device of several: the reports are rebuilt for it alone
-    take_in(spark, landing, here)
+    assert rows_of(spark, there, landing, TABLES) == first
+    shutil.copytree(taken_in.late, landing, dirs_exist_ok=True)
     result = run(server, tmp_path, "ingest", "--in", landing, "--out", there)
     assert result.returncode == 0, result.stderr
-    expected = rows_of(spark, here)
-    assert rows_of(spark, there) == expected
+    expected = rows_of(spark, taken_in.tables, taken_in.landing, TABLES)
+    assert expected["throughput"] != first["throughput"]
+    assert rows_of(spark, there, landing, TABLES) == expected
     result = run(server, tmp_path, "report", "--from", there, "--out", tmp_path / "pages", "--format", "json")
     assert result.returncode == 0, result.stderr
     told = (tmp_path / "pages" / "throughput.json").read_text().splitlines()
