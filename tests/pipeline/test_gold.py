@@ -251,9 +251,9 @@ def test_the_order_of_rows_and_their_parts_change_nothing(spark: SparkSession, p
 
     known = {name: materialized(mixed[name].repartition(3)) for name in READ}
     for name, module in BUILT.items():
-        rows = module.TABLE.fitted(module.build(known)).collect()
+        known[name] = materialized(module.TABLE.fitted(module.build(known)))
+        rows = known[name].collect()
         assert sorted(map(repr, rows)) == sorted(map(repr, warehouse.read(module.TABLE).collect())), name
-        known[name] = spark.createDataFrame(rows, module.TABLE.schema)
 
 
 def of(gold: dict[str, list[Row]], report: str, device: str, **wanted: Any) -> list[Row]:

@@ -185,8 +185,8 @@ def test_batches_in_any_order_and_killed_runs_make_the_reports_of_one_run(
             arrive(landing, [*coming[:3], chance.choice(earlier)])
             with pytest.raises(Killed):
                 take_in(spark, landing, tables, kill, reports=True)
-        take_in(spark, landing, tables)
-        warehouse = take_in(spark, arrive(landing, earlier), tables, reports=True)
+        take_in(spark, arrive(landing, earlier), tables)
+        warehouse = take_in(spark, landing, tables, reports=True)
     with warehouse.writing("compact"):
         list(compact(warehouse, Run("compact", silent(spark)), 2**20))
     were = {name: written(warehouse, name) for name in BY_DAY}
