@@ -137,7 +137,8 @@ class _Writer:
                     frames[need] = frames[need].where(is_one_of(read))
                     sizes[need] = self._listing.bytes_of(need, read)
             sizes = {need: int(size * touched.devices.share) for need, size in sizes.items()}
-        with self._run.stage(f"report {name}"), lightly(session, sum(sizes.values())):
+        weight = sum(sizes.values()) * int(getattr(report, "TIMES", 1))
+        with self._run.stage(f"report {name}"), lightly(session, weight):
             needed = {need: frames[need] for need in report.NEEDS}
             given = self._given.get(getattr(report, "GIVEN_OF", name))
             self._listing.forget(name)

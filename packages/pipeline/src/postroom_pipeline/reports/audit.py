@@ -29,6 +29,8 @@ OUTFLOWS: Final = ("acked", *_DROPPED, "moved_out")
 FLOWS: Final = (*INFLOWS, *OUTFLOWS)
 #: Counters of a queue that are compared with its events, by the type of event that they count.
 COUNTERS: Final = ("published", "acked", "died", "dropped")
+#: What is counted of events besides the flows.
+_TOLD: Final = ("events", "acked_events", "died", "deleted")
 
 SCHEMA: Final = StructType(
     [
@@ -72,11 +74,15 @@ TABLE: Final = Table("audit", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("flows", "events", "epochs", "restores", "snapshots", "queue_depth", "conflicts")
 #: Read only for a few roots, if at all.
 SELDOM: Final = ("events", "restores")
+#: A row becomes several: from half as many bytes on as elsewhere, it pays off to compile its plans.
+TIMES: Final = 2
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "status = 'unbalanced' or (status = 'balanced' and counters_differ)"
 
 _SPAN: Final = (*ROOT, "number")
+#: So many snapshots can be sent to every task.
+_FEW_ENDS: Final = 200_000
 #: After all epochs and events.
 _NEVER: Final = 2**62
 
@@ -86,49 +92,65 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     chosen(THRESHOLDS, given)
     ends = materialized(anchors(frames))
     rows = _states(frames, ends).unionByName(_flowed(_moved(frames, ends)), allowMissingColumns=True)
+    # There are many rows, and few sums of a queue between two snapshots: all others are made of these.
+    of_queues = materialized(rows.groupBy(*_SPAN, F.coalesce("queue", F.lit("")).alias("queue")).agg(*_sums()))
+    of_roots = materialized(of_queues.groupBy(*_SPAN).agg(*_sums()).withColumn("queue", F.lit("")))
+    between = of_queues.where("queue <> ''").unionByName(of_roots)
     limits = ends.where("is_balanced").groupBy(*ROOT).agg(F.min("number").alias("first"), F.max("last").alias("last"))
-    rows = rows.join(limits, [*ROOT]).where("number >= first")
-    # Each row counts in its own span and in the whole span, in its queue and in the root.
-    spans = F.array(
-        F.struct(
-            F.lit("between").alias("span"),
-            F.col("number"),
-            F.col("number").alias("first"),
-            F.col("number").alias("last"),
-        ),
-        F.struct(F.lit("all").alias("span"), F.col("last").alias("number"), F.col("first"), F.col("last")),
+    whole = (
+        between.join(limits, [*ROOT])
+        .where("number >= first")
+        .groupBy(*ROOT, "queue")
+        .agg(*_sums(F.col("number") == F.col("first"), F.col("number") == F.col("last")), F.max("last").alias("number"))
     )
-    rows = rows.select("*", F.explode(spans).alias("_in")).withColumn(
-        "queue", F.explode(F.array_distinct(F.array(F.coalesce("queue", F.lit("")), F.lit(""))))
-    )
-    at_first, at_last = F.col("number") == F.col("_in")["first"], F.col("number") == F.col("_in")["last"]
-    summed = rows.groupBy(
-        *ROOT, F.col("_in")["span"].alias("span"), F.col("_in")["number"].alias("number"), "queue"
-    ).agg(
-        F.sum(F.when(at_first, F.coalesce("opening", F.lit(0))).otherwise(0)).alias("opening"),
-        *(F.sum(F.coalesce(flow, F.lit(0))).alias(flow) for flow in FLOWS),
-        *(F.sum(F.when(at_last, F.coalesce(state, F.lit(0))).otherwise(0)).alias(state) for state in STATES),
-        F.sum(F.coalesce("told", F.lit(0))).alias("_told"),
-        *(_differs(name, at_first, at_last) for name in COUNTERS),
-    )
-    return _with_status(summed.join(_named(ends), [*ROOT, "span", "number"]))
+    each, all_of_them = (F.lit(span).alias("span") for span in ("between", "all"))
+    summed = between.select("*", each).unionByName(whole.select("*", all_of_them))
+    named = _named(ends, of_roots.select(*_SPAN, "events"))
+    if ends.count() <= _FEW_ENDS:
+        named = F.broadcast(named)
+    return _with_status(summed.drop("events").join(named, [*ROOT, "span", "number"]))
 
 
-def _named(ends: DataFrame) -> DataFrame:
-    """The snapshots and events at which each span begins and ends."""
-    balanced = ends.where("is_balanced")
-    end = ("number", "snapshot", "as_of_event", "epoch", "wall_at", "from_snapshot", "from_event")
-    between = balanced.select(*ROOT, F.lit("between").alias("span"), *end)
-    begun = balanced.groupBy(*ROOT).agg(F.min_by(F.struct("from_snapshot", "from_event"), "number").alias("begun"))
-    whole = balanced.where("number = last").select(*ROOT, F.lit("all").alias("span"), *end[:5]).join(begun, [*ROOT])
-    return between.unionByName(whole.select(*ROOT, "span", *end[:5], "begun.*"))
+def _sums(at_first: Column | None = None, at_last: Column | None = None) -> list[Column]:
+    """Sums over rows of a span, or over spans of which these are the first and the last."""
+
+    def where(is_so: Column | None, name: str) -> Column:
+        return F.col(name) if is_so is None else F.when(is_so, F.col(name))
+
+    return [
+        F.sum(where(at_first, "opening")).alias("opening"),
+        *(F.sum(where(at_last, state)).alias(state) for state in STATES),
+        *(F.sum(name).alias(name) for name in (*FLOWS, *_TOLD)),
+        *(F.max(where(at_first, f"{name}_from")).alias(f"{name}_from") for name in COUNTERS),
+        *(F.max(where(at_last, f"{name}_to")).alias(f"{name}_to") for name in COUNTERS),
+    ]
+
+
+def _named(ends: DataFrame, told: DataFrame) -> DataFrame:
+    """The snapshots and events at which each span begins and ends, and how many events there are in it.
+
+    :param told: the ``events`` up to each end.
+    """
+    balanced = ends.where("is_balanced").join(told, [*_SPAN], "left")
+    end = ("number", "snapshot", "as_of_event", "epoch", "wall_at")
+    between = balanced.select(*ROOT, F.lit("between").alias("span"), *end, "from_snapshot", "from_event", "events")
+    of_root = balanced.groupBy(*ROOT).agg(
+        F.min_by(F.struct("from_snapshot", "from_event"), "number").alias("begun"), F.sum("events").alias("events")
+    )
+    whole = balanced.where("number = last").select(*ROOT, F.lit("all").alias("span"), *end).join(of_root, [*ROOT])
+    return between.unionByName(whole.select(*ROOT, "span", *end, "begun.*", "events"))
 
 
 def _states(frames: Frames, ends: DataFrame) -> DataFrame:
     """The counts of each queue at the end of a span, and at the end of the one before as its opening."""
     counted = frames["queue_depth"].join(ends.select(*_SPAN, "snapshot", "last"), [*ROOT, "snapshot"])
-    states = counted.select(*_SPAN, "queue", *STATES, *(_total(name).alias(f"{name}_to") for name in COUNTERS))
-    opened = counted.where("number = 1").select(*_SPAN, "queue", "opening")
+    states = counted.select(
+        *_SPAN,
+        "queue",
+        F.when(F.col("number") == 1, F.col("opening")).alias("opening"),
+        *STATES,
+        *(_total(name).alias(f"{name}_to") for name in COUNTERS),
+    )
     total = reduce(add, (F.coalesce(state, F.lit(0)) for state in STATES))
     carried = counted.where("number < last").select(
         *ROOT,
@@ -137,27 +159,18 @@ def _states(frames: Frames, ends: DataFrame) -> DataFrame:
         total.alias("opening"),
         *(_total(name).alias(f"{name}_from") for name in COUNTERS),
     )
-    return states.unionByName(opened, allowMissingColumns=True).unionByName(carried, allowMissingColumns=True)
+    return states.unionByName(carried, allowMissingColumns=True)
 
 
 def _flowed(moved: DataFrame) -> DataFrame:
-    """What each queue gained and lost in each span.
+    """What queues gained and lost in each span, and what events told of them.
 
     :param moved: rows with the columns of ``flows.COUNTS``.
     """
-    dropped = reduce(add, (F.col(name) for name in _DROPPED))
-    lost = {name: F.col(name) for name in ("published", "acked", *_DROPPED)} | {"moved_out": F.col("moved")}
-    told = {"told": F.col("events"), "published_told": F.col("published"), "acked_told": F.col("acked_events")}
-    told |= {"died_told": F.col("died"), "dropped_told": dropped, "was_deleted": F.col("deleted") > 0}
-    own = F.struct("queue", F.lit(0).alias("moved_in"), *(what.alias(name) for name, what in (lost | told).items()))
-    nothing = (F.lit(0).cast("bigint").alias(name) for name in (*lost, *[*told][:-1]))
-    others = F.struct(
-        F.col("to").alias("queue"), F.col("moved").alias("moved_in"), *nothing, F.lit(False).alias("was_deleted")
-    )
-    both = F.when(F.col("to") != "", F.array(own, others)).otherwise(F.array(own))
-    rows = moved.select(*_SPAN, F.explode(both).alias("_of")).select(*_SPAN, "_of.*")
-    sums = (F.sum(name).alias(name) for name in ("moved_in", *lost, *[*told][:-1]))
-    return rows.groupBy(*_SPAN, "queue").agg(*sums, F.max("was_deleted").alias("was_deleted"))
+    lost = ("published", "acked", *_DROPPED)
+    own = moved.select(*_SPAN, "queue", *lost, F.col("moved").alias("moved_out"), *_TOLD)
+    others = moved.where("to <> ''").select(*_SPAN, F.col("to").alias("queue"), F.col("moved").alias("moved_in"))
+    return own.unionByName(others, allowMissingColumns=True)
 
 
 def _total(name: str) -> Column:
@@ -165,25 +178,22 @@ def _total(name: str) -> Column:
     return F.when(F.col("totals").isNotNull(), F.coalesce(F.col("totals")[name], F.lit(0)))
 
 
-def _differs(name: str, at_first: Column, at_last: Column) -> Column:
+def _differs(name: str, events: Column) -> Column:
     """Whether a counter grew by another number than its events; null if an end of the span is not known."""
-    grew = F.max(F.when(at_last, F.col(f"{name}_to"))) - F.max(F.when(at_first, F.col(f"{name}_from")))
-    grew_by_events = F.coalesce(F.sum(f"{name}_told"), F.lit(0))
-    known = ~F.coalesce(F.max("was_deleted"), F.lit(False)) & (F.max("queue") != "")
-    return F.when(known, grew != grew_by_events).alias(f"{name}_differs")
+    known = (F.coalesce("deleted", F.lit(0)) == 0) & (F.col("queue") != "")
+    return F.when(known, F.col(f"{name}_to") - F.col(f"{name}_from") != events)
 
 
 def _with_status(rows: DataFrame) -> DataFrame:
+    rows = rows.fillna(0, ["opening", *STATES, *FLOWS, *_TOLD])
     came = reduce(add, (F.col(name) for name in ("opening", *INFLOWS)))
     went = reduce(add, (F.col(name) for name in OUTFLOWS))
     present = reduce(add, (F.col(state) for state in STATES))
-    differs = reduce(lambda one, other: one | other, (F.col(f"{name}_differs") for name in COUNTERS))
-    untold = (
-        F.col("as_of_event")
-        - F.col("from_event")
-        - F.max(F.when(F.col("queue") == "", F.col("_told"))).over(Window.partitionBy(*ROOT, "span", "number"))
-    )
-    balances = rows.withColumns({"expected": came - went, "present": present, "missing_events": untold})
+    told = dict(zip(COUNTERS, map(F.col, ("published", "acked_events", "died")), strict=False))
+    told["dropped"] = reduce(add, (F.col(name) for name in _DROPPED))
+    differs = reduce(lambda one, other: one | other, (_differs(name, events) for name, events in told.items()))
+    missing = F.col("as_of_event") - F.col("from_event") - F.col("events")
+    balances = rows.withColumns({"expected": came - went, "present": present, "missing_events": missing})
     balances = balances.withColumns({"difference": F.col("present") - F.col("expected"), "counters_differ": differs})
     status = F.when(F.col("missing_events") != 0, "incomplete").when(F.col("difference") == 0, "balanced")
     names = {"snapshot": "to_snapshot", "as_of_event": "to_event", "epoch": "to_epoch", "wall_at": "to_at"}
@@ -242,8 +252,7 @@ def _moved(frames: Frames, ends: DataFrame) -> DataFrame:
     """What events did to queues, at the ``number`` of the snapshot that comes next: from ``flows``; of roots of which
     a restore undid events, or whose rows there are not all between two snapshots, from their events."""
     back = extents(frames["epochs"]).where("is_set_back").select(*ROOT)
-    ranges = frames["flows"].join(ends.select(*ROOT).distinct(), [*ROOT], "left_semi")
-    placed = materialized(_placed(ranges.withColumn("event", F.col("last_event")), ends))
+    placed = materialized(_placed(frames["flows"].withColumn("event", F.col("last_event")), ends))
     odd = materialized(placed.where(_is_torn()).select(*ROOT).unionByName(back).distinct())
     known = placed.where("counts")
     if odd.isEmpty():
