@@ -131,8 +131,10 @@ def build_on(frames: Frames, ends: DataFrame) -> DataFrame:
 def _depths(steps: DataFrame, counted: DataFrame) -> DataFrame:
     moved = changes(steps).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")
     rows = moved.unionByName(counted, allowMissingColumns=True)
-    queue = Window.partitionBy("device", "root", "queue").orderBy("epoch", "event", "snapshot")
-    past, whole = queue.rowsBetween(Window.unboundedPreceding, 0), Window.partitionBy("device", "root", "queue")
+    queue = Window.partitionBy(*_QUEUE).orderBy("epoch", "event", "snapshot")
+    past = queue.rowsBetween(Window.unboundedPreceding, 0)
+    # In the same order as ``past``: else Spark goes through all rows once more.
+    whole = queue.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     names = ("live", "dead")
     rows = rows.withColumns({f"_{name}": F.sum(F.coalesce(name, F.lit(0))).over(past) for name in names})
     rows = rows.withColumns({f"_off_{name}": F.col(f"counted_{name}") - F.col(f"_{name}") for name in names})
@@ -140,7 +142,7 @@ def _depths(steps: DataFrame, counted: DataFrame) -> DataFrame:
     for name in names:
         off = F.col(f"_off_{name}")
         last_offset = F.last(off, ignorenulls=True).over(past)
-        next_offset = F.min_by(off, F.when(off.isNotNull(), order())).over(whole)
+        next_offset = F.first(off, ignorenulls=True).over(whole)
         depth = F.col(f"_{name}") + F.coalesce(last_offset, next_offset, F.lit(0))
         depths[f"{name}_depth"] = depth.cast("bigint")
     return rows.withColumns(depths).select(*SCHEMA.names)
