@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from postroom_pipeline.spark.warehouse import Warehouse
 from tests.pipeline.conftest import compiling_nothing
 from tests.pipeline.killing import Killed, take_in
 from tests.pipeline.making import DAY_MS, HOUR_MS, MORNING_MS, Device, bundle, write
-from tests.pipeline.silver import frames_of, rows_of
+from tests.pipeline.silver import frames_of, messages_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,6 +181,36 @@ def test_a_message_follows_from_its_events_in_any_order(spark: SparkSession) -> 
         "msg:open": "open",
         "msg:back": "open",
     }
+
+
+def test_events_of_a_message_count_in_their_order_wherever_they_are(spark: SparkSession) -> None:
+    """A later epoch gives lower numbers. The first and the last value of a column depend on the order of rows."""
+    device = Device("press")
+    for key in ("msg:acked", "msg:dead", "msg:again"):
+        device.publish(key)
+        device.lease(key)
+        device.retry(key)
+        device.lease(key, "worker-2")
+    before = len(device.events)
+    device.publish("msg:again")
+    device.lease("msg:again")
+    device.ack("msg:again")
+    device.lease("msg:again")
+    device.ack("msg:acked")
+    device.die("msg:dead")
+    told = rows_of([("press", "s1", device.lines(since=0))])["events"]
+    for row in told[:before]:
+        row["event"] += 1_000
+    for row in told[before:]:
+        row["epoch"] += 1
+    wanted = messages_of(told)
+    columns = sorted({name for row in wanted for name in row})
+    for turn in range(3):
+        mixed = random.Random(turn).sample(told, len(told))
+        frames = frames_of(spark, {"events": mixed, "messages": wanted})
+        built = messages.build(frames["events"].repartition(4), parts=3)
+        rows, expected = (sorted(map(str, one.select(*columns).collect())) for one in (built, frames["messages"]))
+        assert rows == expected
 
 
 def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: SparkSession) -> None:

@@ -145,10 +145,7 @@ class SilverWriter:
             parts = self._warehouse.size(EVENTS) // _PART_BYTES
             is_many = parts > int(self._session.conf.get("spark.sql.shuffle.partitions") or 0)
             built = messages.build(self._warehouse.read(EVENTS), parts if is_many else None)
-            is_brief = self._span <= _FEW_DAYS
-            if is_brief:
-                built = built.sortWithinPartitions(*MESSAGES.partition, *MESSAGES.key)
-            self._warehouse.write(MESSAGES, built, as_it_comes=is_brief)
+            self._warehouse.write(MESSAGES, built, as_it_comes=self._span <= _FEW_DAYS)
             return
         key = list(MESSAGES.key)
         changed = changed.persist()

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..schema import columns as c
-from ..schema.columns import time_of
+from ..schema.columns import is_suspect, time_of
 from ..schema.table import Table
 
 MESSAGES: Final = Table(
@@ -77,13 +77,9 @@ MESSAGES: Final = Table(
 
 #: The state of a message after an event of this type; other types leave the state as it was.
 _STATES: Final = {"published": "open", "acked": "acked", "died": "dead", "dropped": "dropped", "reprocessed": "open"}
-#: The columns of events that are read: plans of few columns are prepared faster.
-_READ: Final = (
-    *("device", "root", "epoch", "event", "type", "queue", "to", "message", "state", "of_dead", "attempt", "consumer"),
-    *("engine_ms", "wall_ms", "wall_at", "day", "clock_suspect", "priority", "payload_digest", "payload_bytes"),
-    *("deduplication_key", "client", "reason_code", "reason_message", "cause", "keep"),
-)
-#: The order of events: greater for a later one.
+#: The order in which events are put: those of a message meet, in the order in which they happened. Within a part, most
+#: rows differ in the first column, a number, so that texts that begin alike are rarely compared.
+_MEETING: Final = ("_root", "message", "device", "root")
 _ORDER: Final = ("epoch", "event")
 #: Events after which a message is gone, unless it is kept.
 ENDS: Final = ("acked", "dropped")
@@ -97,66 +93,71 @@ def build(events: DataFrame, parts: int | None = None) -> DataFrame:
     :param events: all events of every message that any of them is about.
     :param parts: how many parts they are sorted in, if these are more than Spark would make.
     """
-    type_ = F.col("type")
-    is_lease = (type_ == "leased") & ~F.coalesce("of_dead", F.lit(False))
-    state = F.coalesce(*(F.when(type_ == name, F.lit(after)) for name, after in _STATES.items()))
-    # A message that was done was acknowledged before, and stays so in `state` when it is removed later.
-    drops = (type_ == "dropped") & ~F.coalesce(F.col("state") == "done", F.lit(False))
-    state = F.when((type_ == "dropped") & ~drops, "acked").otherwise(state)
-    removes = removed()
-    # The events of a message meet first: sums of texts are sorted, so that partial sums would sort everything twice. A
-    # hash is sorted faster than texts that begin alike.
-    rows = events.select(*_READ).where(F.col("message").isNotNull())
+    rows = _narrowed(events.where(F.col("message").isNotNull()))
     rows = rows.repartition(parts, *MESSAGES.key) if parts else rows.repartition(*MESSAGES.key)
-    messages = rows.groupBy(F.xxhash64(*MESSAGES.key).alias("_hash"), *MESSAGES.key).agg(
-        _first(F.lit(True), "queue", "day", "clock_suspect").alias("birth"),
-        _first(
-            type_ == "published",
-            "engine_ms",
-            "wall_ms",
-            "day",
-            "clock_suspect",
-            "queue",
-            "priority",
-            "payload_digest",
-            "payload_bytes",
-            "deduplication_key",
-            "client",
-        ).alias("publish"),
-        _last(F.lit(True), F.coalesce("to", "queue").alias("queue"), "type", "wall_at").alias("end"),
-        _last(state.isNotNull(), state.alias("state")).alias("state"),
-        _last(fate().isNotNull(), fate().alias("is")).alias("fate"),
-        F.coalesce(F.max(fate() == "dead"), F.lit(False)).alias("was_dead"),
-        _first(removes).alias("removal"),
-        _last(removes).alias("last_removal"),
-        _last(type_ == "published").alias("last_publish"),
-        _first(is_lease, "engine_ms").alias("first_lease"),
-        _last(is_lease, "engine_ms", "consumer").alias("last_lease"),
-        _last(type_ == "acked", "engine_ms").alias("ack"),
-        _last(type_ == "died", "engine_ms", "reason_code", "reason_message", "cause").alias("death"),
-        _last(drops, "reason_code").alias("drop"),
-        F.count_if(is_lease).alias("leases"),
-        F.coalesce(F.max(F.when(~F.coalesce("of_dead", F.lit(False)), F.col("attempt"))), F.lit(0)).alias("attempts"),
-        F.count_if(type_ == "retried").alias("retries"),
-        F.count_if(type_ == "reprocessed").alias("reprocessed"),
-        F.count_if(type_ == "published").alias("published_count"),
-        F.count_if(removes).alias("ended_count"),
+    # Of events in order, the first and the last value of each column is what to keep: no row is compared with another
+    # one. Spark leaves rows in the order in which they are put right before such sums, and sorts no second time.
+    ordered = rows.select("*", F.xxhash64("device", "root").alias("_root")).sortWithinPartitions(*_MEETING, *_ORDER)
+    type_, event = F.col("type"), F.col("event")
+    is_publish, is_lease, removes = type_ == "published", F.col("is_lease"), F.col("removes")
+    # What is asked of an event is computed here: in sums, it would be computed by slower code.
+    told = ordered.select(
+        *_MEETING,
+        "day",
+        "attempt",
+        "state",
+        "fate",
+        F.struct("event", "queue", "day", "wall_ms").alias("birth"),
+        F.struct("event", F.coalesce("to", "queue").alias("queue"), "type", "wall_ms", "removes").alias("end"),
+        F.when(is_publish, F.struct("event", "engine_ms", "wall_ms", "day", "queue", "content")).alias("publish"),
+        F.when(is_publish, event).alias("published"),
+        F.when(is_lease, F.struct("engine_ms", "consumer")).alias("lease"),
+        F.when(type_ == "acked", F.struct("event", "engine_ms")).alias("ack"),
+        F.when(type_ == "died", F.struct("event", "engine_ms", "why")).alias("death"),
+        F.when(F.col("drops"), F.struct("event", "why")).alias("drop"),
+        F.when(removes, event).alias("removal"),
+        (type_ == "retried").alias("is_retry"),
+        (type_ == "reprocessed").alias("is_return"),
+    )
+    messages = told.groupBy(*_MEETING).agg(
+        F.first("birth").alias("birth"),
+        F.last("end").alias("end"),
+        _first("publish").alias("publish"),
+        _last("published").alias("last_publish"),
+        F.count("published").alias("published_count"),
+        _first("lease").alias("first_lease"),
+        _last("lease").alias("last_lease"),
+        F.count("lease").alias("leases"),
+        _last("ack").alias("ack"),
+        _last("death").alias("death"),
+        _last("drop").alias("drop"),
+        _first("removal").alias("removal"),
+        _last("removal").alias("last_removal"),
+        F.count("removal").alias("ended_count"),
+        _last("state").alias("state"),
+        _last("fate").alias("fate"),
+        F.count_if(F.col("fate") == "dead").alias("dead_events"),
+        F.coalesce(F.max("attempt"), F.lit(0)).alias("attempts"),
+        F.count_if("is_retry").alias("retries"),
+        F.count_if("is_return").alias("reprocessed"),
         F.min("day").alias("first_day"),
         F.max("day").alias("last_day"),
     )
+    is_ended_twice = F.col("ended_count") > 1
+    wall_ms = F.when(F.col("publish").isNull(), F.col("birth.wall_ms")).otherwise(F.col("publish.wall_ms"))
     return messages.select(
         *MESSAGES.key,
         F.coalesce("publish.queue", "birth.queue").alias("queue"),
         F.col("end.queue").alias("last_queue"),
-        "publish.priority",
+        "publish.content.priority",
         F.col("publish.event").alias("published_event"),
         F.col("publish.engine_ms").alias("published_engine_ms"),
         F.col("publish.wall_ms").alias("published_wall_ms"),
         time_of(F.col("publish.wall_ms")).alias("published_at"),
-        "publish.payload_digest",
-        "publish.payload_bytes",
-        "publish.deduplication_key",
-        "publish.client",
+        "publish.content.payload_digest",
+        "publish.content.payload_bytes",
+        "publish.content.deduplication_key",
+        "publish.content.client",
         F.col("first_lease.engine_ms").alias("first_leased_engine_ms"),
         F.col("last_lease.engine_ms").alias("last_leased_engine_ms"),
         "leases",
@@ -166,30 +167,56 @@ def build(events: DataFrame, parts: int | None = None) -> DataFrame:
         F.col("ack.engine_ms").alias("acked_engine_ms"),
         F.col("death.event").alias("died_event"),
         F.col("death.engine_ms").alias("died_engine_ms"),
-        "death.reason_code",
-        "death.reason_message",
-        "death.cause",
+        "death.why.reason_code",
+        "death.why.reason_message",
+        "death.why.cause",
         F.col("drop.event").alias("dropped_event"),
-        F.col("drop.reason_code").alias("dropped_reason"),
+        F.col("drop.why.reason_code").alias("dropped_reason"),
         "reprocessed",
         "published_count",
-        F.when(F.col("published_count") > 1, F.col("last_publish.event")).alias("published_again_event"),
+        F.when(F.col("published_count") > 1, F.col("last_publish")).alias("published_again_event"),
         "ended_count",
-        F.col("removal.event").alias("ended_event"),
-        F.when(F.col("ended_count") > 1, F.col("last_removal.event")).alias("ended_again_event"),
+        F.col("removal").alias("ended_event"),
+        F.when(is_ended_twice, F.col("last_removal")).alias("ended_again_event"),
         F.col("last_lease.consumer").alias("last_consumer"),
-        F.coalesce("state.state", F.lit("open")).alias("state"),
-        F.col("fate.is").alias("fate"),
-        "was_dead",
-        (F.col("removal").isNotNull() & (_place("end") > _place("removal"))).alias("went_on"),
+        F.coalesce("state", F.lit("open")).alias("state"),
+        "fate",
+        (F.col("dead_events") > 0).alias("was_dead"),
+        # If one event removed it, and not the last one, something came after it.
+        (is_ended_twice | ((F.col("ended_count") == 1) & ~F.col("end.removes"))).alias("went_on"),
         F.col("birth.event").alias("first_event"),
         F.col("end.event").alias("last_event"),
         F.col("end.type").alias("last_type"),
-        F.col("end.wall_at").alias("last_at"),
-        F.coalesce("publish.clock_suspect", "birth.clock_suspect").alias("clock_suspect"),
+        time_of(F.col("end.wall_ms")).alias("last_at"),
+        is_suspect(wall_ms).alias("clock_suspect"),
         "first_day",
         "last_day",
         F.coalesce("publish.day", "birth.day").alias("day"),
+    )
+
+
+def _narrowed(events: DataFrame) -> DataFrame:
+    """What is kept of events, in fewer columns: a null takes as much room as a number when rows are moved and sorted,
+    and most columns belong to one type of event."""
+    type_, of_dead = F.col("type"), F.coalesce("of_dead", F.lit(False))
+    is_lease = (type_ == "leased") & ~of_dead
+    state = F.coalesce(*(F.when(type_ == name, F.lit(after)) for name, after in _STATES.items()))
+    # A message that was done was acknowledged before, and stays so in `state` when it is removed later.
+    drops = (type_ == "dropped") & ~F.coalesce(F.col("state") == "done", F.lit(False))
+    content = F.struct("priority", "payload_digest", "payload_bytes", "deduplication_key", "client")
+    return events.select(
+        *MESSAGES.key,
+        *_ORDER,
+        *("type", "queue", "to", "engine_ms", "wall_ms", "day"),
+        F.when(~of_dead, F.col("attempt")).alias("attempt"),
+        F.when(is_lease, F.col("consumer")).alias("consumer"),
+        F.when(type_ == "published", content).alias("content"),
+        F.when(type_.isin("died", "dropped"), F.struct("reason_code", "reason_message", "cause")).alias("why"),
+        F.when((type_ == "dropped") & ~drops, "acked").otherwise(state).alias("state"),
+        fate().alias("fate"),
+        is_lease.alias("is_lease"),
+        drops.alias("drops"),
+        F.coalesce(removed(), F.lit(False)).alias("removes"),
     )
 
 
@@ -212,13 +239,9 @@ def fate() -> Column:
     )
 
 
-def _place(of: str) -> Column:
-    return F.struct(*(F.col(f"{of}.{name}") for name in _ORDER))
+def _first(column: str) -> Column:
+    return F.first(column, ignorenulls=True)
 
 
-def _first(condition: Column, *columns: str | Column) -> Column:
-    return F.min(F.when(condition, F.struct(*_ORDER, *columns)))
-
-
-def _last(condition: Column, *columns: str | Column) -> Column:
-    return F.max(F.when(condition, F.struct(*_ORDER, *columns)))
+def _last(column: str) -> Column:
+    return F.last(column, ignorenulls=True)
