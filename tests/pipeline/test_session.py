@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from postroom_pipeline.errors import one_line
 from postroom_pipeline.spark.compilers import diagnose
-from postroom_pipeline.spark.session import chooses_collector, lightly
+from postroom_pipeline.spark.session import chooses_collector, collector_for, lightly
 from postroom_pipeline.spark.settings import (
     MODERATE_INPUT_BYTES,
     MODERATE_SETTINGS,
@@ -143,6 +143,10 @@ def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monke
     (tmp_path / "spark-defaults.conf").unlink()
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
     assert chooses_collector({})
+
+
+def test_few_cores_collect_garbage_with_one_thread():
+    assert [collector_for(cores)[0] for cores in (1, 2, 3, 64)] == ["-XX:+UseSerialGC"] * 2 + ["-XX:+UseParallelGC"] * 2
 
 
 def test_the_root_cause_is_reported_with_the_failure(spark, tmp_path):

@@ -24,7 +24,9 @@ from .compilers import PLANS, PROGRAMS, leave_to_first, left_to_first
 from .connect import REMOTE, connect, is_connect, memory_bytes, remote_of
 from .java import find_java
 from .settings import (
+    FEW_CORES,
     JAVA_COLLECTOR,
+    JAVA_COLLECTOR_OF_FEW,
     JAVA_OPTIONS,
     MODERATE_INPUT_BYTES,
     MODERATE_SETTINGS,
@@ -95,7 +97,7 @@ def start_session(
         _quieten()
         _add_java_options(*(SHORT_JAVA_OPTIONS if is_short else JAVA_OPTIONS))
         if not chooses_collector(chosen):
-            _add_java_options(JAVA_COLLECTOR)
+            _add_java_options(*collector_for(len(os.sched_getaffinity(0))))
         chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for programs started like this
     try:
         from py4j.protocol import Py4JError
@@ -240,6 +242,11 @@ def chooses_collector(given: Mapping[str, str]) -> bool:
     options = [*given.values(), *(os.environ.get(name, "") for name in (_JAVA_OPTIONS, *_MORE_OPTIONS))]
     options += [path.read_text(errors="replace") for path in _files_of_user("spark-defaults.conf")]
     return any(_COLLECTOR.search(text) for text in options)
+
+
+def collector_for(cores: int) -> tuple[str, ...]:
+    """The Java options that select a garbage collector for so many cores."""
+    return JAVA_COLLECTOR_OF_FEW if cores <= FEW_CORES else JAVA_COLLECTOR
 
 
 def _files_of_user(name: str) -> Iterator[Path]:

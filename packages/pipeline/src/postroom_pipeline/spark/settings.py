@@ -144,7 +144,11 @@ JAVA_OPTIONS: Final = (
 )
 
 #: The garbage collector, unless the user chose one: in a batch run CPU time matters, pauses do not.
-JAVA_COLLECTOR: Final = "-XX:+UseParallelGC"
+JAVA_COLLECTOR: Final = ("-XX:+UseParallelGC",)
+#: The same for so few cores: two threads that collect together take more CPU than one. Most objects are texts of a line,
+#: which are garbage soon: the more room for new ones, the fewer collections.
+JAVA_COLLECTOR_OF_FEW: Final = ("-XX:+UseSerialGC", "-XX:NewRatio=1")
+FEW_CORES: Final = 2
 
 #: Java options for short runs: only the first of the two compilers, with the code cache of both.
 SHORT_JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
