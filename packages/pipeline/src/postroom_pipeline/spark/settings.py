@@ -145,8 +145,8 @@ JAVA_OPTIONS: Final = (
 
 #: The garbage collector, unless the user chose one: in a batch run CPU time matters, pauses do not.
 JAVA_COLLECTOR: Final = ("-XX:+UseParallelGC",)
-#: The same for so few cores: two threads that collect together take more CPU than one. Most objects are texts of a line,
-#: which are garbage soon: the more room for new ones, the fewer collections.
+#: The same for so few cores: two threads that collect together take more CPU than one. Most objects are texts of one
+#: line, and garbage soon: the more room there is for new ones, the fewer collections.
 JAVA_COLLECTOR_OF_FEW: Final = ("-XX:+UseSerialGC", "-XX:NewRatio=1")
 FEW_CORES: Final = 2
 
