@@ -189,7 +189,7 @@ def _with_status(rows: DataFrame) -> DataFrame:
     came = reduce(add, (F.col(name) for name in ("opening", *INFLOWS)))
     went = reduce(add, (F.col(name) for name in OUTFLOWS))
     present = reduce(add, (F.col(state) for state in STATES))
-    told = dict(zip(COUNTERS, map(F.col, ("published", "acked_events", "died")), strict=False))
+    told = {"published": F.col("published"), "acked": F.col("acked_events"), "died": F.col("died")}
     told["dropped"] = reduce(add, (F.col(name) for name in _DROPPED))
     differs = reduce(lambda one, other: one | other, (_differs(name, events) for name, events in told.items()))
     missing = F.col("as_of_event") - F.col("from_event") - F.col("events")

@@ -15,9 +15,8 @@ SPAN: Final = [*_ROOT, "low", "high"]
 
 
 def overlaps(fresh: DataFrame, existing: DataFrame) -> DataFrame:
-    """Ranges of events, by device and root, that a snapshot of ``fresh`` and another snapshot both cover.
-
-    Only there can an event occur twice, or be reported in two ways. A range may come in parts, and more than once.
+    """Ranges of events, by device and root, that a snapshot of ``fresh`` and another snapshot both cover. A range may
+    come in parts, and more than once.
 
     :param fresh: rows of ``snapshots``, like ``existing``.
     :returns: ``device``, ``root``, ``low`` and ``high``.

@@ -97,7 +97,7 @@ def start_session(
         _quieten()
         _add_java_options(*(SHORT_JAVA_OPTIONS if is_short else JAVA_OPTIONS))
         if not chooses_collector(chosen):
-            _add_java_options(*collector_for(len(os.sched_getaffinity(0))))
+            _add_java_options(*collector_for(os.cpu_count() or 1))
         chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for programs started like this
     try:
         from py4j.protocol import Py4JError
