@@ -31,6 +31,8 @@ TRAILERS: Final = f"kind={Kind.TRAILER.value}"
 
 #: As many bytes of events are about what a task can sort by message without writing a part to the disk.
 _PART_BYTES: Final = 8 * 1024 * 1024
+#: The bytes of messages are about so many times those of the columns that are read to find those which have changed.
+_TO_KEYS: Final = 3
 #: Messages of so few days are written where they are built: each part makes a file for each day.
 _FEW_DAYS: Final = 4
 
@@ -65,8 +67,7 @@ class SilverWriter:
         self._span = counts.pop("span", 0) or 0
         self._has_copies = (counts.pop("copies", 1) or 1) > 1
         if counts.get(Kind.EVENT.value):
-            with lightly(self._session, self._bytes(Kind.EVENT, EVENTS, MESSAGES)):
-                self._write_events()
+            self._write_events()
         with self._run.stage("state"):
             for kind, table in STATE.items():
                 if counts.get(kind.value):
@@ -87,39 +88,51 @@ class SilverWriter:
         self._run.count("rows", sum(counts.values()))
 
     def _write_events(self) -> None:
+        lines, existing = self._lines_of(Kind.EVENT), self._warehouse.read(SNAPSHOTS)
+        fresh = events.fresh(lines, self._taken)
+        days: Collection[str] = ()
         with self._run.stage("events"):
-            existing = self._warehouse.read(SNAPSHOTS)
             with self._lightly():
                 shared = materialized(overlaps.overlaps(self._snapshots, existing))
-            lines = self._lines_of(Kind.EVENT)
-            fresh = events.fresh(lines, self._taken)
             existing_days = self._days(EVENTS)
-            days: Collection[str] = ()
             if existing_days or self._days(MESSAGES):
-                days = _listed(fresh.select("day").distinct())
-                existing_days &= {*days, *_listed(overlaps.days_of(shared, existing))}
-            of_killed = None
-            if existing_days:
-                of_killed = materialized(overlaps.unrecorded(self._of_days(EVENTS, existing_days), existing))
-            shared, taken = self._contests(lines, existing, shared, of_killed)
-            rows, changed = events.fresh(lines, taken, alone=True), fresh.select(*MESSAGES.key)
-            if existing_days or not shared.isEmpty() or not taken.where("is_doubtful").isEmpty():
-                # Most events come once. Only the others are compared with each other, which sorts them several times.
-                contested = events.fresh(lines, taken, alone=False)
-                if existing_days:
-                    others, rest = overlaps.parted(self._of_days(EVENTS, existing_days), shared, taken)
-                    contested, rows = contested.unionByName(others), rows.unionByName(rest)
-                if not shared.isEmpty():
-                    self._write_conflicts(overlaps.within(contested, shared))
-                    # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
-                    changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
-                rows = rows.unionByName(events.latest(contested))
-            changed = changed.where("message IS NOT NULL").distinct()
-            # To put them into the order of the key takes as long as to write them. They are in that of their lines.
-            at_once = self._span <= self._warehouse.partitions_at_once
-            self._write(EVENTS, rows, existing_days, as_it_comes=at_once and not existing_days)
-        with self._run.stage("messages"):
-            self._write_messages(changed, days)
+                with lightly(self._session, self._bytes(Kind.EVENT)):
+                    days = _listed(fresh.select("day").distinct())
+                    existing_days &= {*days, *_listed(overlaps.days_of(shared, existing))}
+            with lightly(self._session, self._bytes(Kind.EVENT) + self._bytes_of_days(EVENTS, existing_days)):
+                in_conflict = self._merge_events(lines, existing, shared, existing_days)
+        changed = fresh.select(*MESSAGES.key)
+        if in_conflict:
+            changed = changed.unionByName(in_conflict)
+        read = self._bytes(Kind.EVENT) + self._warehouse.size(MESSAGES) // _TO_KEYS
+        with self._run.stage("messages"), lightly(self._session, read):
+            self._write_messages(changed.where("message IS NOT NULL").distinct(), days)
+
+    def _merge_events(
+        self, lines: DataFrame, existing: DataFrame, shared: DataFrame, days: Collection[str]
+    ) -> DataFrame | None:
+        """Write the events, with those that are stored on these days. The keys of messages that conflicts are about: a
+        content that no longer counts is in no new event, but its message has to be rebuilt without it. None if there
+        cannot be any."""
+        of_killed = None
+        if days:
+            of_killed = materialized(overlaps.unrecorded(self._of_days(EVENTS, days), existing))
+        shared, taken = self._contests(lines, existing, shared, of_killed)
+        rows, in_conflict = events.fresh(lines, taken, alone=True), None
+        if days or not shared.isEmpty() or not taken.where("is_doubtful").isEmpty():
+            # Most events come once. Only the others are compared with each other, which sorts them several times.
+            contested = events.fresh(lines, taken, alone=False)
+            if days:
+                others, rest = overlaps.parted(self._of_days(EVENTS, days), shared, taken)
+                contested, rows = contested.unionByName(others), rows.unionByName(rest)
+            if not shared.isEmpty():
+                self._write_conflicts(overlaps.within(contested, shared))
+                in_conflict = self._warehouse.read(CONFLICTS).select(*MESSAGES.key)
+            rows = rows.unionByName(events.latest(contested))
+        # To put them into the order of the key takes as long as to write them. They are in that of their lines.
+        at_once = self._span <= self._warehouse.partitions_at_once
+        self._write(EVENTS, rows, days, as_it_comes=at_once and not days)
+        return in_conflict
 
     def _contests(
         self, lines: DataFrame, existing: DataFrame, shared: DataFrame, of_killed: DataFrame | None
@@ -196,6 +209,10 @@ class SilverWriter:
         """The bytes of the lines of a kind, and of tables."""
         existing = sum(map(self._warehouse.size, tables))
         return self._sizes.get(f"kind={kind.value}", 0) + existing
+
+    def _bytes_of_days(self, table: Table, days: Collection[str]) -> int:
+        sizes = self._warehouse.sizes(table) if days else {}
+        return sum(sizes.get(f"{DAY}{day}", 0) for day in days)
 
     def _days(self, table: Table) -> set[str]:
         """The days that a table has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from ..spark.session import materialized
+from ..spark.session import frame_of, materialized
 from .scope import Changed, Scope
 from .thresholds import Given, Threshold, chosen
 
@@ -81,6 +82,39 @@ _SCALE: Final = 1.4826
 #: Numbers that differ by less may be equal.
 _ROUNDING: Final = 1e-9
 _SERIES: Final = ("device", "queue", "period", "metric")
+#: The figures of a queue on a device, and at a time on all devices.
+_QUEUE: Final = ("device", "queue")
+_TIME: Final = ("queue", "begins_at", "day")
+_PERIOD: Final = ("device", *_TIME)
+#: What is compared with so few figures is sent to all tasks, instead of being sorted.
+_FEW: Final = 100_000
+
+
+@dataclass(frozen=True)
+class _Suspects:
+    """Figures that may be anomalies by themselves: few are, and only what these are compared with is computed."""
+
+    #: ``device`` and ``queue`` of those that may be against their own past.
+    series: DataFrame
+    #: ``queue``, ``begins_at`` and ``day`` of those that may be against other devices.
+    times: DataFrame
+
+    def compared(self, rows: DataFrame) -> DataFrame:
+        """The rows that any suspect is compared with."""
+        series = self.series.withColumn("_in_series", F.lit(True))
+        times = self.times.withColumn("_in_time", F.lit(True))
+        marked = rows.join(series, [*_QUEUE], "left").join(times, [*_TIME], "left")
+        return marked.where("_in_series OR _in_time").drop("_in_series", "_in_time")
+
+    def periods(self, covered: DataFrame, begun: DataFrame) -> DataFrame:
+        """The periods that any suspect is compared with, by device and queue: those with events of the device.
+
+        :param covered: these periods by device; ``begun``: where each queue of a device begins, as ``_begun``.
+        """
+        of_series = self.series.join(begun, [*_QUEUE]).join(covered, "device")
+        of_times = self.times.join(covered, ["begins_at", "day"]).join(begun, [*_QUEUE])
+        both = (rows.where("begins_at >= _begun").select(*_PERIOD) for rows in (of_series, of_times))
+        return reduce(DataFrame.unionByName, both).distinct()
 
 
 def build(frames: Frames, given: Given | None = None, changed: Changed | None = None) -> DataFrame:
@@ -89,7 +123,12 @@ def build(frames: Frames, given: Given | None = None, changed: Changed | None = 
     if changed and any(_may_be_small(metric, limits) for metric in METRICS):
         # A period without events counts then as well, and is no row of any table.
         return in_change(build(frames, given), changed).where("is_in_change").drop("is_in_change")
-    figures = materialized(_figures(frames, limits, changed))  # it is compared three times
+    parts = [_latencies(frames, limits, changed), *(_counts(frames, one, limits, changed) for one in ("hour", "day"))]
+    found = [part for part in parts if part]
+    if not found:  # as on most days
+        return frame_of(frames["hours"].sparkSession, [], SCHEMA)
+    may_be = _of_metric(lambda metric: _may_be(metric, F.col("value"), limits))
+    figures = materialized(_marked(reduce(DataFrame.unionByName, found), may_be, changed))  # it is compared three times
     compared = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
     spread = F.greatest(
         F.col("mad") * _SCALE,
@@ -108,23 +147,44 @@ def in_change(rows: DataFrame, changed: Changed) -> DataFrame:
     return changed.marked(rows).withColumn("is_in_change", is_in).drop("is_later")
 
 
-def _figures(frames: Frames, limits: dict[str, float], changed: Changed | None) -> DataFrame:
-    """All figures in long form that are compared, with ``_own`` and ``_fleet``: whether it may be an anomaly against
-    the device's past, and against other devices."""
-    latency = frames["latency_daily"].select(
-        "device",
-        "queue",
-        F.lit("day").alias("period"),
-        F.col("day").cast("timestamp").alias("begins_at"),
-        "day",
-        F.concat("measure", F.lit("_p90_ms")).alias("metric"),
-        F.col("p90_ms").cast("double").alias("value"),
-    )
+def _latencies(frames: Frames, limits: dict[str, float], changed: Changed | None) -> DataFrame | None:
+    """Latencies in long form; None if none of them may be an anomaly."""
     wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
-    hours = materialized(frames["hours"].select("device", "hour", "day").distinct())
-    counts = (_counts(frames, hours, period, limits, changed) for period in ("hour", "day"))
-    figures = reduce(DataFrame.unionByName, counts, latency.where(F.col("metric").isin(*wanted)))
-    return _marked(figures, _of_metric(lambda metric: _may_be(metric, F.col("value"), limits)), changed)
+    figures = (
+        frames["latency_daily"]
+        .select(
+            "device",
+            "queue",
+            F.lit("day").alias("period"),
+            F.col("day").cast("timestamp").alias("begins_at"),
+            "day",
+            F.concat("measure", F.lit("_p90_ms")).alias("metric"),
+            F.col("p90_ms").cast("double").alias("value"),
+        )
+        .where(F.col("metric").isin(*wanted))
+    )
+    may_be = _of_metric(lambda metric: _may_be(metric, F.col("value"), limits))
+    suspects = _suspects(figures, may_be, changed)
+    return suspects.compared(figures) if suspects else None
+
+
+def _suspects(
+    rows: DataFrame,
+    may_be: Column,
+    changed: Changed | None,
+    counted: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+) -> _Suspects | None:
+    """The figures that may be anomalies, of those that have changed; None if there is none.
+
+    :param counted: makes figures of the rows.
+    """
+    if changed:
+        rows = rows.where(F.col("day") >= F.lit(min(changed.days)).cast("date"))
+    found = materialized(_marked(counted(rows), may_be, changed).where("_own OR _fleet"))
+    number = found.count()
+    few = F.broadcast if number <= _FEW else (lambda frame: frame)
+    series, times = found.where("_own").select(*_QUEUE), found.where("_fleet").select(*_TIME)
+    return _Suspects(few(series.distinct()), few(times.distinct())) if number else None
 
 
 def _marked(figures: DataFrame, may_be: Column, changed: Changed | None) -> DataFrame:
@@ -150,38 +210,24 @@ def _may_be_small(metric: Metric, limits: dict[str, float]) -> bool:
     return metric.both_ways and limits["z_min"] * limits["relative_floor"] <= 1 + _ROUNDING
 
 
-def _counts(
-    frames: Frames, hours: DataFrame, period: str, limits: dict[str, float], changed: Changed | None
-) -> DataFrame:
-    """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0. Left
-    out is what no figure that may be an anomaly is compared with.
-
-    :param hours: the hours and days with events, by device.
-    """
+def _counts(frames: Frames, period: str, limits: dict[str, float], changed: Changed | None) -> DataFrame | None:
+    """Counts of events by queue in long form; None if none of them may be an anomaly. A period with events of the
+    device, but none of one of its queues, counts as 0."""
     metrics = [metric for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
     begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
-    covered = hours.select("device", begin.alias("begins_at"), "day").distinct()
-    counted = (
-        frames["throughput"]
-        .groupBy("device", "queue", begin.alias("begins_at"), "day")
-        .agg(*(F.sum(metric.name).alias(metric.name) for metric in metrics))
-    )
+    rows = frames["throughput"].withColumn("begins_at", begin)
+
+    def counted(rows: DataFrame) -> DataFrame:
+        sums = (F.sum(metric.name).alias(metric.name) for metric in metrics)
+        return rows.groupBy(*_PERIOD).agg(*sums)
+
     may_be = reduce(or_, (_may_be(metric, F.col(metric.name), limits) for metric in metrics))
-    counted = materialized(_marked(counted, may_be, changed))
-    begun = counted.groupBy("device", "queue").agg(
-        F.min("begins_at").alias("_begun"), F.max("_own").alias("_in_series")
-    )
-    among_devices = (
-        counted.where("_fleet").select("queue", "begins_at", "day", F.lit(True).alias("_in_time")).distinct()
-    )
-    counted = counted.drop("_own", "_fleet")
-    filled = (
-        covered.join(begun, ["device"])
-        .where("begins_at >= _begun")
-        .join(among_devices, ["queue", "begins_at", "day"], "left")
-        .where("_in_series OR _in_time")
-        .join(counted, ["device", "queue", "begins_at", "day"], "left")
-    )
+    suspects = _suspects(rows, may_be, changed, counted)
+    if not suspects:
+        return None
+    covered = frames["hours"].withColumn("begins_at", begin).select("device", "begins_at", "day").distinct()
+    begun = rows.groupBy("device", "queue").agg(F.min("begins_at").alias("_begun"))
+    filled = suspects.periods(covered, begun).join(counted(suspects.compared(rows)), [*_PERIOD], "left")
     values = (
         F.struct(F.lit(metric.name).alias("metric"), F.coalesce(metric.name, F.lit(0)).cast("double").alias("value"))
         for metric in metrics
