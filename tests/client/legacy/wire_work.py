@@ -360,6 +360,22 @@ class AWorker(WorkTest):
         self.assertLess(status_of(self.in_child(work)), 3)
         self.assertNotIn("inflight", self.counts())
 
+    def test_in_several_processes_ends_on_a_signal_that_comes_while_it_starts_them(self):
+        def work():
+            fork = os.fork
+
+            def interrupted():
+                pid = fork()
+                if pid:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                return pid
+
+            os.fork = interrupted
+            return self.client.worker(self.queue, None, processes=2)
+
+        for _ in range(10):  # often, but not always, too early for the new process
+            self.assertEqual(status_of(self.in_child(work)), 0)
+
     def test_replaces_a_process_that_was_killed(self):
         self.client.set_policy(self.queue, {"retry": {"initialDelaySec": 0.01}})
         self.publish("deadly", "a", "b", "c")

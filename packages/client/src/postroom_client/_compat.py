@@ -94,12 +94,13 @@ def write_all(fd, data):
 
 
 def poll(poller, timeout_s):
-    """Poll for at most ``timeout_s``; a signal on Python 2.7 may end it early."""
+    """Poll for at most ``timeout_s``; a signal on Python 2.7 may end it early. Return what is ready."""
     try:
-        poller.poll(int(timeout_s * 1000) + 1 if timeout_s > 0 else 0)
+        return poller.poll(int(timeout_s * 1000) + 1 if timeout_s > 0 else 0)
     except select.error as error:
         if error.args[0] != errno.EINTR:
             raise
+        return []
 
 
 def sleep(seconds):

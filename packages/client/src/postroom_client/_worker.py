@@ -1,7 +1,6 @@
 """The worker: a loop that processes the messages of a queue one after the other."""
 
 import logging
-import os
 import signal
 from collections import deque
 
@@ -75,8 +74,8 @@ def run_worker(client, queue, handler, options):
         return Worker(client, queue, handler, options).run()
     from ._process_pool import ProcessPool
 
-    def run(parent):
-        return Worker(client, queue, handler, options).run(parent)
+    def run(pool):
+        return Worker(client, queue, handler, options).run(pool)
 
     return ProcessPool(options.processes, run, options.stop_signals, options.stop).run()
 
@@ -92,13 +91,13 @@ class Worker(object):
         self._renewer = LeaseRenewer(client)
         self._prefetched = deque()
         self._backoff_s = None  # until the daemon has answered once
-        self._parent = None
+        self._pool = None
         self.stop_signal = None
         self.count = 0
 
-    def run(self, parent=None):
-        """Process messages until the worker is stopped. Return how many. If the process ``parent`` ends, it stops."""
-        self._parent = parent
+    def run(self, pool=None):
+        """Process messages until the worker is stopped, or the ``pool`` whose process this is. Return how many."""
+        self._pool = pool
         previous = self._catch_signals()
         try:
             while not self.is_stopping() and self._remaining() > 0:
@@ -118,8 +117,8 @@ class Worker(object):
     def is_stopping(self):
         """Return whether the worker ends as soon as the message at hand is settled."""
         stop = self._options.stop
-        is_orphan = self._parent is not None and os.getppid() != self._parent
-        return self.stop_signal is not None or is_orphan or bool(stop and stop())
+        is_over = self._pool is not None and self._pool.is_over()
+        return self.stop_signal is not None or is_over or bool(stop and stop())
 
     def _catch_signals(self):
         """Let the stop signals stop the worker. Return them with their previous handlers."""

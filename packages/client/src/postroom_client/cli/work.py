@@ -74,13 +74,13 @@ def work(client, options, program, as_json):
     mailbox = {variable(name): value for name, value in directories(options).items()}
     mailbox["POSTROOM_IPC_ROOT"] = client.ipc_root
 
-    def run(parent=None):
+    def run(pool=None):
         handler = Program(program, mailbox, options.run_timeout, quiet=as_json)
         worker = Worker(client, options.queue, handler, chosen)
         handler.stop_signal = lambda: worker.stop_signal
         try:
             with handler:
-                worker.run(parent)
+                worker.run(pool)
         except CannotProcess as error:
             if worker.stop_signal is None:
                 write(u"postroom: %s" % error, sys.stderr)
