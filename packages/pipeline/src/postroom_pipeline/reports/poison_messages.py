@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from ..schema import columns as c
 from ..schema.table import Frames, Table
-from ..spark.session import materialized
+from ..spark.session import frame_of, fully, materialized
 from .lineage import ROOT, native, standing
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
@@ -41,7 +41,9 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message")
 PARTITION: Final = ()
 TABLE: Final = Table("poison_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "restores", "imports", "messages")
+NEEDS: Final = ("rare_events", "restores", "imports", "events", "messages")
+#: These are only read if a message failed often.
+SELDOM: Final = ("events", "messages")
 SCOPE: Final = OF_DEVICE
 THRESHOLDS: Final = (
     Threshold("failures_min", 3, "minimum number of failures, unless it died with `POISON`"),
@@ -72,12 +74,20 @@ _NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST", "A
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Messages that were finally acknowledged are omitted, and so are those that failed when everything failed."""
     limits = chosen(THRESHOLDS, given)
+    failed = _ended(frames["rare_events"], frames).where("is_failure")
+    often = materialized(_often(failed, limits))
+    if often.isEmpty():  # as it should be
+        return frame_of(often.sparkSession, [], SCHEMA)
+    with fully(often.sparkSession):
+        return materialized(_poison(frames, failed, often, limits))
+
+
+def _poison(frames: Frames, failed: DataFrame, often: DataFrame, limits: dict[str, float]) -> DataFrame:
     messages = frames["messages"].where(F.col("state") != "acked")
-    suspects = materialized(_suspects(frames, messages, limits))
-    if suspects.isEmpty():  # as it should be: the deliveries of the queues need not be counted
-        frames = {**frames, "events": frames["events"].where("false")}
+    often = often.join(messages.select(*ROOT, "message"), [*ROOT, "message"], "left_semi")
+    suspects = failed.join(often, [*ROOT, "message"], "left_semi").select(*_QUEUE).distinct()
     failing = (
-        _counted(frames, suspects)
+        _counted(frames, materialized(suspects))
         .where("is_failure")
         .groupBy(*ROOT, "message")
         .agg(
@@ -107,23 +117,20 @@ def together(rows: DataFrame) -> DataFrame:
     return rows.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same))
 
 
-def _suspects(frames: Frames, messages: DataFrame, limits: dict[str, float]) -> DataFrame:
-    """The queues with a message that failed often enough."""
-    failed = _ended(frames).where("is_failure")
-    often = failed.groupBy(*ROOT, "message").agg(
+def _often(failed: DataFrame, limits: dict[str, float]) -> DataFrame:
+    """The messages that failed often enough."""
+    counted = failed.groupBy(*ROOT, "message").agg(
         F.count(F.lit(1)).alias("failures"),
         F.coalesce(F.max(F.col("reason_code") == "POISON"), F.lit(False)).alias("is_poison"),
     )
-    often = often.where((F.col("failures") >= limits["failures_min"]) | F.col("is_poison"))
-    often = often.join(messages.select(*ROOT, "message"), [*ROOT, "message"], "left_semi")
-    return failed.join(often, [*ROOT, "message"], "left_semi").select(*_QUEUE).distinct()
+    return counted.where((F.col("failures") >= limits["failures_min"]) | F.col("is_poison"))
 
 
-def _ended(frames: Frames) -> DataFrame:
-    """Ends of deliveries; ``is_failure`` says which are failures."""
+def _ended(events: DataFrame, frames: Frames) -> DataFrame:
+    """Ends of deliveries among events; ``is_failure`` says which are failures."""
     kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))
     failure = kind.isin("retried", "died", "dropped") & ~reason.isin(*_NO_FAILURE)
-    events = native(frames["events"].select(*_READ), frames["imports"])
+    events = native(events.select(*_READ), frames["imports"])
     ended = standing(events, frames["restores"]).withColumn("is_failure", failure)
     return ended.where((kind == "acked") | F.col("is_failure"))
 
@@ -135,7 +142,7 @@ def _counted(frames: Frames, queues: DataFrame) -> DataFrame:
     """
     here = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in _QUEUE]
     named = queues.withColumnsRenamed({name: f"_{name}" for name in _QUEUE})
-    ended = _ended(frames).join(named, reduce(and_, here), "left_semi")
+    ended = _ended(frames["events"], frames).join(named, reduce(and_, here), "left_semi")
     kind = F.col("type")
     past = Window.partitionBy(*_QUEUE).orderBy("event").rowsBetween(Window.unboundedPreceding, 0)
     return ended.withColumns(

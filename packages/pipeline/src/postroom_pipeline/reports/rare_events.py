@@ -18,7 +18,7 @@ from .scope import Scope
 from .thresholds import Given, Threshold, chosen
 
 #: The types of these events.
-TYPES: Final = ("retried", "died", "gap", "imported", "paused", "answered")
+TYPES: Final = ("retried", "died", "dropped", "gap", "imported", "paused", "answered")
 _OF_EVENT: Final = (
     "root",
     "epoch",
@@ -47,6 +47,7 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """One row per event that failed a delivery, ended a message as dead, or is not about the way of a message."""
+    """One row per event that failed a delivery, ended a message as dead or dropped it, or is not about the way of a
+    message."""
     chosen(THRESHOLDS, given)
     return frames["events"].where(F.col("type").isin(*TYPES)).select(*SCHEMA.names)
