@@ -106,6 +106,9 @@ def device_poison() -> Site:
         site.work(2)
     site.take_in(key)
     site.die(key, "RETRY_LIMIT", "LEASE_EXPIRED")
+    dropped = site.new("slow")
+    site.take_in(dropped)
+    site.drop(dropped, "POISON")
     site.take()
     return site
 
