@@ -1,8 +1,8 @@
 """``scripts/campaign pipeline``: runs of ``ingest`` that are killed at random moments.
 
-Each round takes the snapshots of a small fleet in, in some portions. Runs are killed, Java and all, at random moments,
-and started again; the last one of a round comes to its end. Then all tables must be those of one run that nobody
-disturbed.
+Each round takes the snapshots of a small fleet in, in some portions; some tell events that others tell as well. Runs
+are killed, Java and all, at random moments, and started again; the last one of a round comes to its end. Then all
+tables must be those of one run that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import duckdb
 
 from .making import fleet
+from .overlapping import told_again
 
 #: Tables that tell of files and batches, and so of the portions in which files came.
 OF_FILES = ("inventory", "origins", "rejects", "runs", "bronze", "unknown")
@@ -77,7 +78,9 @@ def main() -> None:
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as place:
         work = Path(place)
-        files = fleet(work / "all", 4)
+        fleet(work / "all", 4)
+        told_again(work / "all")
+        files = sorted((work / "all").rglob("*.jsonl.gz"))
         begun = time.monotonic()
         run(work / "all", work / "once")
         whole_s = time.monotonic() - begun
