@@ -196,7 +196,7 @@ def _marked(figures: DataFrame, may_be: Column, changed: Changed | None) -> Data
 
 
 def _may_be(metric: Metric, value: Column, limits: dict[str, float]) -> Column:
-    """Whether a figure may be an anomaly, by itself: few are, and only what these are compared with is computed.
+    """Whether a figure may be an anomaly, by itself.
 
     No median is negative, and a spread is at least the floor, and at least ``relative_floor`` of the median. So a
     figure that is too large is at least ``z_min`` floors; and none is too small if ``z_min`` times ``relative_floor``
