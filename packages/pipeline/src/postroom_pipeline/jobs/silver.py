@@ -105,6 +105,7 @@ class SilverWriter:
         if in_conflict:
             changed = changed.unionByName(in_conflict)
         read = self._bytes(Kind.EVENT) + self._warehouse.size(MESSAGES) // _TO_KEYS
+        read += sum(self._bytes_of_days(table, days) for table in (EVENTS, MESSAGES))
         with self._run.stage("messages"), lightly(self._session, read):
             self._write_messages(changed.where("message IS NOT NULL").distinct(), days)
 

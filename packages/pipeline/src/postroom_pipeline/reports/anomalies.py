@@ -164,23 +164,18 @@ def _latencies(frames: Frames, limits: dict[str, float], changed: Changed | None
         .where(F.col("metric").isin(*wanted))
     )
     may_be = _of_metric(lambda metric: _may_be(metric, F.col("value"), limits))
-    suspects = _suspects(figures, may_be, changed)
+    suspects = _suspects(_recent(figures, changed), may_be, changed)
     return suspects.compared(figures) if suspects else None
 
 
-def _suspects(
-    rows: DataFrame,
-    may_be: Column,
-    changed: Changed | None,
-    counted: Callable[[DataFrame], DataFrame] = lambda rows: rows,
-) -> _Suspects | None:
-    """The figures that may be anomalies, of those that have changed; None if there is none.
+def _recent(rows: DataFrame, changed: Changed | None) -> DataFrame:
+    """The rows of days on which a figure may have become an anomaly."""
+    return rows.where(F.col("day") >= F.lit(min(changed.days)).cast("date")) if changed else rows
 
-    :param counted: makes figures of the rows.
-    """
-    if changed:
-        rows = rows.where(F.col("day") >= F.lit(min(changed.days)).cast("date"))
-    found = materialized(_marked(counted(rows), may_be, changed).where("_own OR _fleet"))
+
+def _suspects(figures: DataFrame, may_be: Column, changed: Changed | None) -> _Suspects | None:
+    """The figures that may be anomalies, of those that have changed; None if there is none."""
+    found = materialized(_marked(figures, may_be, changed).where("_own OR _fleet"))
     number = found.count()
     few = F.broadcast if number <= _FEW else (lambda frame: frame)
     series, times = found.where("_own").select(*_QUEUE), found.where("_fleet").select(*_TIME)
@@ -222,11 +217,11 @@ def _counts(frames: Frames, period: str, limits: dict[str, float], changed: Chan
         return rows.groupBy(*_PERIOD).agg(*sums)
 
     may_be = reduce(or_, (_may_be(metric, F.col(metric.name), limits) for metric in metrics))
-    suspects = _suspects(rows, may_be, changed, counted)
+    suspects = _suspects(counted(_recent(rows, changed)), may_be, changed)
     if not suspects:
         return None
     covered = frames["hours"].withColumn("begins_at", begin).select("device", "begins_at", "day").distinct()
-    begun = rows.groupBy("device", "queue").agg(F.min("begins_at").alias("_begun"))
+    begun = rows.groupBy(*_QUEUE).agg(F.min("begins_at").alias("_begun"))
     filled = suspects.periods(covered, begun).join(counted(suspects.compared(rows)), [*_PERIOD], "left")
     values = (
         F.struct(F.lit(metric.name).alias("metric"), F.coalesce(metric.name, F.lit(0)).cast("double").alias("value"))

@@ -50,17 +50,6 @@ def summarised(lengths: DataFrame, by: Sequence[str]) -> DataFrame:
     return _summary(each, by)
 
 
-def percentile(lengths: DataFrame, by: Sequence[str], percent: int) -> DataFrame:
-    """A row for each group with one exact percentile (nearest rank) as ``ms``, and the ``count`` of all.
-
-    :param lengths: as for ``summarised``.
-    """
-    group = Window.partitionBy(*by).orderBy("ms")
-    count = F.count(F.lit(1)).over(group.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
-    ranked = lengths.select(*by, "ms", count.alias("count"), F.row_number().over(group).alias("_rank"))
-    return ranked.where(F.col("_rank") == F.expr(f"(count * {percent} + 99) div 100")).drop("_rank")
-
-
 def merged(summaries: DataFrame, by: Sequence[str]) -> DataFrame:
     """Rows of ``summarised``, or of ``latency_daily``, merged by fewer columns: percentiles of a week, a device or the
     fleet. They are at most 1/64 above the exact ones; the maximum is exact.

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ..schema import columns as c
 from ..schema.table import Frames, Table
 from ..spark.session import materialized
-from .histogram import percentile
+from .histogram import summarised
 from .lineage import native
 from .scope import OF_DEVICE
 from .thresholds import Given, Threshold, chosen
@@ -96,7 +96,9 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         .where("type = 'acked' and held_ms >= 0")
         .withColumn("ms", F.col("held_ms"))
     )
-    usual = percentile(acked, _QUEUE, 90).withColumnsRenamed({"count": "measured", "ms": "usual_ms"})
+    usual = summarised(acked, _QUEUE).select(
+        *_QUEUE, F.col("count").alias("measured"), F.col("p90_ms").alias("usual_ms")
+    )
     compared = ended.join(usual, [*_QUEUE], "left").withColumn("measured", F.coalesce("measured", F.lit(0)))
     is_measured = F.col("measured") >= limits["measured_min"]
     longest = F.when(is_measured, F.greatest(F.lit(limits["held_ms"]), F.col("usual_ms") * limits["held_factor"]))
